@@ -256,12 +256,14 @@ warn_slow(Job *j, Module *m, int arch)
 
 /* --ptx-only: false: there is none, or which of several. */
 static bool
-ptx_fits(const Job *j)
+ptx_fits(const Job *j, const char *emit)
 {
 	if (!j->o->ptx_only)
 		return true;
 	if (!j->target->here.driver_lacks)
 		return !failure("--ptx-only is of target cuda");
+	if (strcmp(emit, "obj") != 0)
+		return !failure("--ptx-only is of executables; --emit ptx writes the PTX itself");
 	return j->narch == 1 || !failure("--ptx-only takes one --arch, the oldest that is to run it");
 }
 
@@ -272,7 +274,7 @@ emit_all(Job *j, const char *emit, Buf *out)
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	note_exact(j, emit);
-	if (!driver_fits(j) || !ptx_fits(j))
+	if (!driver_fits(j) || !ptx_fits(j, emit))
 		return EXIT_FAILED;
 	for (int k = 0; k < j->narch; k++) {
 		EmitCounts counts = {0};

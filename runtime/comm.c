@@ -657,7 +657,10 @@ comm_open(RtHost *h)
 
 	if (h->opt.alone || !l.name)
 		return -1;
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a launcher: one process of its own ends with it too */
+	/* with its launcher, also a process that is alone; but torchrun's variables may be a container's, whose shell
+	 * may leave */
+	if (l.size != 1 || strcmp(l.name, "torchrun") != 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (l.size == 1)
 		return -1;
 	if (h->opt.command == RT_C_INFER || h->opt.command == RT_C_INFO) {

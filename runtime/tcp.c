@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TCP_WAIT = 60 /* seconds to meet */, TCP_TAGS = 4 };
+enum { TCP_WAIT = 60, TCP_HELLO = 5 /* seconds to meet; for who has called to say who it is */, TCP_TAGS = 4 };
 /* tags of its own: goodbye; the job ends */
 enum { TCP_BYE = 0, TCP_ENDS = 3 };
 static const char tcp_magic[8] = "mantou1";
@@ -191,7 +192,7 @@ tcp_hears(Tcp *t, int listener, double until, Hello *hello)
 
 	if (fd < 0)
 		return false;
-	if (!tcp_all(fd, hello, sizeof *hello, false, until) ||
+	if (!tcp_all(fd, hello, sizeof *hello, false, fmin(until, rt_now() + TCP_HELLO)) ||
 	    memcmp(hello->magic, tcp_magic, sizeof tcp_magic) != 0 || hello->size != t->size || hello->rank <= 0 ||
 	    hello->rank >= t->size || t->line[hello->rank].fd >= 0) {
 		close(fd); /* a stranger */

@@ -214,6 +214,7 @@ t "operands without the tensor memory accelerator" 0 'second[a-z0-9_]* "wgmma\{m
 t "no map of memory is made for them" 0 '' sh -c "'$mantou' build --emit cuda --arch sm_90a --disable tma $wide -o '$dir/copied.cu' && grep -q WGMMA '$dir/copied.cu' && ! grep -q 'TensorMap map_' '$dir/copied.cu'"
 t "sums stay behind the wait, and a copy that never comes ends" 0 '' sh -c "'$mantou' build --emit cuda --arch sm_90a $wide -o '$dir/mapped.cu' && awk '/PRODUCTS_WAIT\\(0\\);/{w=NR} /\\tsums_fence\\(acc/{f=NR} /\\tbarriers_kept\\(lost/ && w && f>w {k=1} END{exit !k}' '$dir/mapped.cu'"
 t "--ptx-only is of target cuda" 1 'ptx-only is of target cuda' "$mantou" build --ptx-only "$net" -o "$dir/program"
+t "--ptx-only of text" 1 'ptx-only is of executables' "$mantou" build --ptx-only --target cuda --arch sm_80 --emit cubin "$net" -o "$dir/program"
 t "--ptx-only of two" 1 'ptx-only takes one --arch' "$mantou" build --ptx-only --target cuda --arch sm_80,sm_90 "$net" -o "$dir/program"
 t "--driver is of target cuda" 1 'driver is of target cuda' "$mantou" build --driver 580 "$net" -o "$dir/program"
 t "its rate is in the forecast" 0 '418 by tensor cores, 643 by wgmma' "$mantou" info --arch sm_90a $wide
