@@ -184,15 +184,15 @@ enum { ANY_ROWS = -1 };
 Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows);
 /* Do rows of a register tile lie together in the copy of a transposed matrix? */
 bool gemm_copies_tiles(const Graph *g, const GemmParams *p);
-/* What tiles_open, tiles_open_whole make of `rows` rows, cut into blocks of `block` first. */
+/* What tiles_open, tiles_open_cut make of `rows` rows, cut into blocks of `block` first. */
 int64_t tile_rows(int64_t rows, int64_t block, int mr);
-int64_t tile_rows_whole(int64_t rows, int64_t block, int mr);
+int64_t tile_rows_cut(bool whole, int64_t rows, int64_t block, int mr);
 /* Calls the microkernel of `rows` rows for panel kb of npanel. */
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
-/* The same over tiles of mr rows, the last of which may have fewer: rows of a tile lie together in a copy. */
-void tiles_open_whole(Emit *e, V rows, int mr, V *lo, V *count);
+/* The same; whole: over tiles of mr rows, the last of which may have fewer, for copies that keep a tile together. */
+void tiles_open_cut(Emit *e, bool whole, V rows, int mr, V *lo, V *count);
 /* A kernel's work in pieces, each of so many slices that share what is prepared (a copy, a prologue, a transform). Its
  * tasks are the slices, so that many threads find work; a call does a piece's slices [*lo, *hi) together. Opens the
  * loop over the pieces of this call and returns the piece. */

@@ -214,7 +214,7 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V s
 	V panel = ptr_at(e, b, i_add(e, panel_at(e, x, kb, entries), i_mul(e, k0, st[S_BK])));
 	V more = LLVMBuildZExt(at1(e, i), LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), ""), e->l->i64, "");
 
-	(x->tiled ? tiles_open_whole : tiles_open)(e, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
+	tiles_open_cut(e, x->tiled, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
 	V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
 	  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
 	V to = ptr_at(e, c, i_add(e, i_mul(e, lo, line), i_mul(e, kb, k64(e, x->nr * 4))));
@@ -232,7 +232,7 @@ matmul_tiles(Emit *e, const Product *x, const Epilogue *epi, bool blocks, bool t
 	int64_t n = x->m.n, rows = x->m.m.mul ? ANY_ROWS : row_tiles(epi, p, x->m.m.n, x->block);
 
 	if (blocks && !x->m.m.mul)
-		rows |= (x->tiled ? tile_rows_whole : tile_rows)(x->m.m.n, x->block, p->mr);
+		rows |= tile_rows_cut(x->tiled, x->m.m.n, x->block, p->mr);
 	return tiles_make(e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
 }
 

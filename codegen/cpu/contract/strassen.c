@@ -281,7 +281,7 @@ row_of_task(Emit *e, const Halves *h, V task)
 static int64_t
 rows_set(const GemmParams *p, const Halves *h)
 {
-	return h->ta ? (h->high < h->block ? tile_rows_whole : tile_rows)(h->m, h->block, p->mr)
+	return h->ta ? tile_rows_cut(h->high < h->block, h->m, h->block, p->mr)
 	             : tile_rows(h->block, h->block, p->mr) | tile_rows(h->m / h->tasks, h->m / h->tasks, p->mr);
 }
 
@@ -354,7 +354,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1),
 		  q = loop_open(&e, k64(&e, 0), k64(&e, PRODUCTS), 1);
 
-		(tiled ? tiles_open_whole : tiles_open)(&e, rows, p->mr, &r0, &count);
+		tiles_open_cut(&e, tiled, rows, p->mr, &r0, &count);
 		V of_a = tiled ? i_mul(&e, i_div(&e, r0, k64(&e, p->mr)), k64(&e, h->tile))
 		               : i_mul(&e, r0, k64(&e, row_bytes));
 

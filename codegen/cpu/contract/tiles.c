@@ -54,8 +54,8 @@ panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel)
 }
 
 /* ---------------------------------------------------------------- tiles of rows */
-static int64_t
-tile_set(int64_t rows, int64_t block, int mr, bool whole)
+int64_t
+tile_rows_cut(bool whole, int64_t rows, int64_t block, int mr)
 {
 	int64_t part[2] = {rows < block ? 0 : block, rows % block}, set = 0;
 
@@ -72,13 +72,7 @@ tile_set(int64_t rows, int64_t block, int mr, bool whole)
 int64_t
 tile_rows(int64_t rows, int64_t block, int mr)
 {
-	return tile_set(rows, block, mr, false);
-}
-
-int64_t
-tile_rows_whole(int64_t rows, int64_t block, int mr)
-{
-	return tile_set(rows, block, mr, true);
+	return tile_rows_cut(false, rows, block, mr);
 }
 
 Tiles
@@ -143,8 +137,12 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 }
 
 void
-tiles_open_whole(Emit *e, V rows, int mr, V *lo, V *count)
+tiles_open_cut(Emit *e, bool whole, V rows, int mr, V *lo, V *count)
 {
+	if (!whole) {
+		tiles_open(e, rows, mr, lo, count);
+		return;
+	}
 	V high = k64(e, mr), i = loop_open(e, k64(e, 0), i_div(e, i_add(e, rows, k64(e, mr - 1)), high), 1);
 
 	*lo = i_mul(e, i, high);
@@ -207,11 +205,12 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 {
 	BlockSize b = block_size(epi, p);
 	RowLoops r = {.blocks = epi->nred > 0};
+	bool whole = gemm_copies_tiles(epi->gc->g, p);
 
 	r.first = k64(e, 0);
 	r.rows = rows;
 	if (!r.blocks) {
-		(gemm_copies_tiles(epi->gc->g, p) ? tiles_open_whole : tiles_open)(e, rows, p->mr, &r.lo, &r.count);
+		tiles_open_cut(e, whole, rows, p->mr, &r.lo, &r.count);
 		return r;
 	}
 	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit));
@@ -221,7 +220,7 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 
 	r.first = settled(e, i_mul(e, i, step));
 	r.rows = settled(e, i_min(e, step, i_sub(e, rows, r.first)));
-	(gemm_copies_tiles(epi->gc->g, p) ? tiles_open_whole : tiles_open)(e, r.rows, p->mr, &r.lo, &r.count);
+	tiles_open_cut(e, whole, r.rows, p->mr, &r.lo, &r.count);
 	r.lo = settled(e, i_add(e, r.first, r.lo));
 	r.count = settled(e, r.count);
 	return r;
@@ -246,14 +245,15 @@ row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
 {
 	BlockSize b = block_size(epi, p);
 	int64_t size[2] = {rows < part ? 0 : part, rows % part}, set = 0;
+	bool whole = gemm_copies_tiles(epi->gc->g, p);
 
 	if (!epi->nred)
-		return tile_set(rows, part, p->mr, gemm_copies_tiles(epi->gc->g, p));
+		return tile_rows_cut(whole, rows, part, p->mr);
 	for (int k = 0; k < 2; k++) {
 		int64_t units = ceil_div(size[k], b.unit), n = ceil_div(units, b.units);
 
 		if (n)
-			set |= tile_set(size[k], ceil_div(units, n) * b.unit, p->mr, gemm_copies_tiles(epi->gc->g, p));
+			set |= tile_rows_cut(whole, size[k], ceil_div(units, n) * b.unit, p->mr);
 	}
 	return set;
 }
