@@ -344,6 +344,15 @@ bench_names_text(void)
 	       "sums put together\n");
 }
 
+/* Blocks of the kernel that a multiprocessor holds; 0: there is no device, or it does not say. */
+static int
+bench_resident(const Bench *b, const RtRow *r)
+{
+	const RtDevice *device = b->h->image->device;
+
+	return device && device->resident ? device->resident(b->h, r) : 0;
+}
+
 static void
 bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 {
@@ -351,15 +360,18 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 
 	for (int k = 0; k < b->kernels; k++)
 		all += t->seconds[k];
-	printf("\n  %-40s %10s %7s %9s %8s  %s\n", "kernel", "us/step", "share", "GFLOP/s", "GB/s", "layers");
+	printf("\n  %-40s %10s %7s %9s %8s  %s%s\n", "kernel", "us/step", "share", "GFLOP/s", "GB/s",
+	       b->h->image->device ? "blocks/SM  " : "", "layers");
 	for (int k = 0; k < b->kernels; k++) {
 		const RtRow *r = bench_row(b, k);
 		double s = t->seconds[k] / (double)steps;
 
-		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  %s%s%s%s\n", r->name, s * 1e6,
+		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  ", r->name, s * 1e6,
 		       all > 0 ? 100 * t->seconds[k] / all : 0, s > 0 ? r->flops / s * 1e-9 : 0,
-		       s > 0 ? r->bytes / s * 1e-9 : 0, r->layers, *r->where ? " (" : "", r->where,
-		       *r->where ? ")" : "");
+		       s > 0 ? r->bytes / s * 1e-9 : 0);
+		if (b->h->image->device)
+			printf("%9d  ", bench_resident(b, r));
+		printf("%s%s%s%s\n", r->layers, *r->where ? " (" : "", r->where, *r->where ? ")" : "");
 	}
 	bench_names_text();
 }
@@ -478,6 +490,8 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 		rt_json_text(stdout, r->layers);
 		printf(", \"where\": ");
 		rt_json_text(stdout, r->where);
+		if (b->h->image->device)
+			printf(", \"blocks_per_sm\": %d", bench_resident(b, r));
 		printf("}");
 	}
 	printf("]");

@@ -493,6 +493,8 @@ typedef struct RtDevice {
 	/* train.shards > 1. shards: all of a step, graph train of each and their sums; merge: rt_merge's work */
 	int64_t (*shards)(RtHost *h, RtTimeFn *time, void *cx);
 	bool (*merge)(RtHost *h);
+	/* blocks of the row's kernel that a multiprocessor holds, by the driver; 0: unknown */
+	int (*resident)(RtHost *h, const RtRow *row);
 } RtDevice;
 
 /* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */

@@ -171,6 +171,8 @@ typedef struct RtCode {             /* kernels of a device */
 	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
 	/* by fn: its module; -1: it is no kernel, its name is the line of a plan of cuDNN (runtime/cuda/cudnn.h) */
 	const int32_t *from;
+	/* by fn: blocks that wait for each other, so that the device must hold them at one time; 1, or NULL: none do */
+	const int32_t *team;
 } RtCode;
 
 #define RT_LOOP_BYTES 256

@@ -80,13 +80,13 @@ image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 	return constant(m, LLVMConstArray2(LLVMTypeOf(module[0]), module, (unsigned)parts), true, "modules");
 }
 
-/* RtCode: arch, ptx_arch, ptx_version, module, nmodule, name, block, shared, from. */
+/* RtCode: arch, ptx_arch, ptx_version, module, nmodule, name, block, shared, from, team. */
 static V
 image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	uint32_t n = p->fn.n;
 	V *name = arena_array(p->a, V, n), *block = arena_array(p->a, V, n), *shared = arena_array(p->a, V, n),
-	  *from = arena_array(p->a, V, n);
+	  *from = arena_array(p->a, V, n), *team = arena_array(p->a, V, n);
 	const char *ptx_arch = arena_printf(p->a, "compute_%s", o->arch + 3),
 	           *at = o->last ? strstr(job[0].ptx_out.at, ".version ") : NULL;
 	int64_t version = 0;
@@ -101,6 +101,7 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 		block[i] = number(m->i32, p->fn.at[i].block);
 		shared[i] = number(m->i32, p->fn.at[i].shared);
 		from[i] = number(m->i32, p->fn.at[i].part);
+		team[i] = number(m->i32, p->fn.at[i].team);
 	}
 	const char *arch = o->ptx_only ? ptx_arch : o->arch;
 	bool both = o->last && !o->ptx_only;
@@ -112,9 +113,10 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 	         constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
 	         constant(m, LLVMConstArray2(m->i32, block, n), true, "block"),
 	         constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
-	         constant(m, LLVMConstArray2(m->i32, from, n), true, "from")};
+	         constant(m, LLVMConstArray2(m->i32, from, n), true, "from"),
+	         constant(m, LLVMConstArray2(m->i32, team, n), true, "team")};
 
-	static_assert(sizeof(RtCode) == 9 * 8, "the RtCode that image.c writes is not that of rt.h");
+	static_assert(sizeof(RtCode) == 10 * 8, "the RtCode that image.c writes is not that of rt.h");
 	return constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), true, "code");
 }
 

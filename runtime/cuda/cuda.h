@@ -40,7 +40,8 @@ typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional
 } CuNodeParams;
 enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };                           /* statuses */
 /* attributes, options */
-enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_CARVEOUT = 9, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
+enum { CU_SMS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_CARVEOUT = 9 };
+enum { CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
 /* run->kept: states are the device's, but no graph's kernels that run once stand */
 enum { CUDA_CURRENT = 1 };
@@ -98,7 +99,7 @@ typedef struct CudaShards {
 typedef struct Cuda {
 	RtHost *h;
 	CuDriver cu;
-	int version, device, major, minor;          /* version: of CUDA that the driver is for */
+	int version, device, major, minor, sms;     /* version: of CUDA that the driver is for; sms: multiprocessors */
 	char name[320];
 	CuContext context;
 	bool retained;
@@ -141,6 +142,8 @@ bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take 
 bool cuda_load(Cuda *c, const RtCode *code);            /* the image's module */
 bool cuda_open(RtHost *h);
 void cuda_close(RtHost *h);
+/* blocks of the row's kernel that a multiprocessor holds, by the driver; 0: it is a plan of cuDNN, or unknown */
+int cuda_resident(RtHost *h, const RtRow *r);
 /* the calling thread uses the device; states go up if they are new */
 bool cuda_here(Cuda *c);
 bool cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what); /* what: for the message */

@@ -272,6 +272,44 @@ cuda_load(Cuda *c, const RtCode *code)
 	return true;
 }
 
+/* Blocks of function i that a multiprocessor holds at one time. */
+static bool
+device_blocks(Cuda *c, int i, int *to)
+{
+	const RtCode *code = c->h->image->code;
+
+	return CUDA(c, cuOccupancyMaxActiveBlocksPerMultiprocessor, to, c->fn[i], code->block[i],
+	            (size_t)code->shared[i]);
+}
+
+/* Blocks that wait for each other must all be there: a part of a device, or another one than the compiler had in
+ * mind, may hold fewer, and they would wait for ever. */
+static bool
+device_team(Cuda *c, int i)
+{
+	const RtCode *code = c->h->image->code;
+	int team = code->team ? code->team[i] : 1, blocks;
+
+	if (team <= 1)
+		return true;
+	if (!device_blocks(c, i, &blocks))
+		return rt_context(&c->h->error, "kernel %s", code->name[i]);
+	return (int64_t)blocks * c->sms >= team ||
+	       rt_fail(&c->h->error,
+	               "kernel %s has %d blocks that wait for each other, the device holds %d at a time (%d "
+	               "multiprocessors, %d blocks each): mantou build --disable held makes a program without",
+	               code->name[i], team, blocks * c->sms, c->sms, blocks);
+}
+
+int
+cuda_resident(RtHost *h, const RtRow *r)
+{
+	Cuda *c = h->device;
+	int blocks;
+
+	return h->image->code->from[r->fn] >= 0 && device_blocks(c, r->fn, &blocks) ? blocks : 0;
+}
+
 static bool
 device_code(Cuda *c)
 {
@@ -294,6 +332,8 @@ device_code(Cuda *c)
 		/* two blocks share a multiprocessor whose memory is all shared memory: a wish, may be refused */
 		if (code->shared[i] > DEVICE_SHARED)
 			c->cu.cuFuncSetAttribute(c->fn[i], CU_CARVEOUT, 100);
+		if (!device_team(c, i))
+			return false;
 	}
 	return true;
 }

@@ -75,7 +75,8 @@ driver_device(Cuda *c)
 		        local, n);
 	if (!CUDA(c, cuDeviceGet, &c->device, local > 0 && n > 1 ? local : 0) ||
 	    !CUDA(c, cuDeviceGetAttribute, &c->major, CU_MAJOR, c->device) ||
-	    !CUDA(c, cuDeviceGetAttribute, &c->minor, CU_MINOR, c->device))
+	    !CUDA(c, cuDeviceGetAttribute, &c->minor, CU_MINOR, c->device) ||
+	    !CUDA(c, cuDeviceGetAttribute, &c->sms, CU_SMS, c->device))
 		return false;
 	char name[256] = "";
 

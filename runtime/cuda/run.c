@@ -564,4 +564,5 @@ const RtDevice rt_cuda = {
         .put = parts_put,
         .shards = cuda_shards,
         .merge = cuda_shards_merge,
+        .resident = cuda_resident,
 };

@@ -213,7 +213,7 @@ cuDeviceGetAttribute(int *to, CUdevice_attribute a, CUdevice d)
 	case 99:
 		*to = 1;
 		break;
-	case 16: *to = sm >= 90 ? 132 : sm >= 80 ? 108 : 40; break; /* multiprocessors */
+	case 16: *to = device.set.sms; break;
 	case 36: *to = 1000000; break;                  /* memory clock, kHz */
 	case 37: *to = 5120; break;                     /* bus, bits */
 	case 38: *to = sm >= 90 ? 50 << 20 : 40 << 20; break; /* L2 */

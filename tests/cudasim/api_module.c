@@ -340,7 +340,7 @@ cuOccupancyMaxActiveBlocksPerMultiprocessor(int *to, CUfunction f, int threads, 
 	                           : sm >= 86 ? 102400
 	                                      : 65536) /
 	                  (shared ? shared : 1));
-	blocks = sm >= 90 ? 32 : 16;
+	blocks = device.set.blocks ? device.set.blocks : sm >= 90 ? 32 : 16;
 	blocks = by_threads < blocks ? by_threads : blocks;
 	*to = threads > 1024 ? 0 : by_shared < blocks ? by_shared : blocks;
 	return api_leave(CUDA_SUCCESS);

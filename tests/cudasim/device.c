@@ -37,6 +37,8 @@ device_settings(void)
 	if (s->sm)
 		return;
 	s->sm = (int)setting("MANTOU_SIM_SM", 90);
+	s->sms = (int)setting("MANTOU_SIM_SMS", s->sm >= 90 ? 132 : s->sm >= 80 ? 108 : 40);
+	s->blocks = (int)setting("MANTOU_SIM_BLOCKS", 0);
 	s->driver = (int)setting("MANTOU_SIM_DRIVER", 13000);
 	s->devices = setting("MANTOU_SIM_DEVICES", 1) != 0;
 	s->threads = (int)setting("MANTOU_SIM_THREADS", processors > 8 ? 8 : processors < 1 ? 1 : (uint64_t)processors);

@@ -11,7 +11,7 @@ typedef struct Counts {
 } Counts;
 
 typedef struct Settings {
-	int sm, driver, devices, threads;
+	int sm, sms, blocks, driver, devices, threads;
 	uint64_t memory, seed, limit, fail_call;
 	CUresult fail_code;
 	bool checks;

@@ -186,6 +186,13 @@ def weights_held_by_several_blocks():
     for sink, seed in (("epoch", "1"), ("off", "2"), ("2", "3")):
         train(image, "held", "--steps", "3", "--sink", sink, MANTOU_SIM_SEED=seed)
         assert bits("held") == bits("alone"), sink
+    most = max(int(n) for n in re.findall(r",blocks=(\d+)}", shown))
+    run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, MANTOU_SIM_SMS="1", MANTOU_SIM_BLOCKS=str(most - 1),
+        err=r"kernel train_\w+ has %d blocks that wait for each other, the device holds %d at a time .1 multiprocessors, %d blocks each.: mantou build --disable held" % (most, most - 1, most - 1))
+    train(image, "held", "--steps", "3", MANTOU_SIM_SMS="1", MANTOU_SIM_BLOCKS=str(most))
+    assert bits("held") == bits("alone")
+    kernels = json.loads(run(image, "bench", "--synthetic", "--steps", "1", "--warmup", "1", "--json", "--profile", MANTOU_SIM_BLOCKS="3").stdout)["kernels"]
+    assert max(k["blocks_per_sm"] for k in kernels) == 3 and all(k["blocks_per_sm"] > 0 for k in kernels), kernels
 
 
 @test
