@@ -63,8 +63,10 @@ check "part 3" 0 "^[0-9]+ passed, 0 failed" env PATH="$dir/tools:$PATH" $gpu "$d
 has "kernels" "^kernels tanh: [1-9][0-9]* runs, no failures"
 has "kernels of another architecture" "^kernels wgmma: [1-9][0-9]* runs, no failures"
 check "part 4" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 4
+has "a race" "^lenet.4.bf16.race: [1-9][0-9]* kernels, [1-9][0-9]* variants that compute the same; .*nothing was timed.*then: mantou tune .*--results results.jsonl.lenet.4.bf16.race"
+check "part 5" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 5
 python3 -c 'import torch' 2>/dev/null || has "no rival" "^skip +torch lenet.4.bf16 eager: no torch here"
-check "part 5" 0 "^skip +kit all: no kit was prepared" $gpu "$dir/p" --part 5
+check "part 6" 0 "^skip +kit all: no kit was prepared" $gpu "$dir/p" --part 6
 before=$(cksum <"$dir/p/results.jsonl")
 check "once more" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p"
 if [ "$before" = "$(cksum <"$dir/p/results.jsonl")" ]; then passed=$((passed + 1)); else
@@ -112,10 +114,10 @@ elif ! python=$(sh tests/numpy.sh); then
 else
 	check "no kit" 2 "none.*holds no run.py" $gpu prepare "$dir/kit" --only kit --kit "$dir/none"
 	check "prepare a kit" 0 "kit f32: [1-9][0-9]* cases, [1-9][0-9]* programs, 0 that could not be built" env PYTHON="$python" $gpu prepare "$dir/kit" --tiny --only kit --kit ../shared/reference
-	check "the kit" 0 "^conformance kit f32: [1-9][0-9]* cases, no failures" env PYTHON="$python" $gpu "$dir/kit" --part 5
-	check "the kit's failures" 1 "^FAIL +kit f32: 0 passed, [1-9][0-9]* failed, .*FAIL relu: .*700" env PYTHON="$python" MANTOU_SIM_FAIL=30:700 $gpu "$dir/kit" --part 5 --results "$dir/kit.jsonl"
+	check "the kit" 0 "^conformance kit f32: [1-9][0-9]* cases, no failures" env PYTHON="$python" $gpu "$dir/kit" --part 6
+	check "the kit's failures" 1 "^FAIL +kit f32: 0 passed, [1-9][0-9]* failed, .*FAIL relu: .*700" env PYTHON="$python" MANTOU_SIM_FAIL=30:700 $gpu "$dir/kit" --part 6 --results "$dir/kit.jsonl"
 	sed 's/"cases": [0-9]*/"cases": 999/' "$dir/kit/about.json" >"$dir/about" && mv "$dir/about" "$dir/kit/about.json"
-	check "a case that is missing" 1 "^FAIL +kit f32: [1-9][0-9]* passed, 0 failed, 0 skipped, of 999 cases" env PYTHON="$python" $gpu "$dir/kit" --part 5 --results "$dir/kit2.jsonl"
+	check "a case that is missing" 1 "^FAIL +kit f32: [1-9][0-9]* passed, 0 failed, 0 skipped, of 999 cases" env PYTHON="$python" $gpu "$dir/kit" --part 6 --results "$dir/kit2.jsonl"
 fi
 check "no driver" 1 "FAIL +probe driver: OSError" env MANTOU_LIBCUDA=/none.so $gpu "$dir/p" --only probe --results "$dir/none.jsonl"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -5,6 +5,7 @@
   small/             programs that train in seconds, packed, with the checkpoints of the CPU's program and of the interpreter
   model/             programs that are measured, packed; what two steps' losses are on the CPU, in f32, stands in about.json
   kernels/           the test of instructions; the test of kernels, all PTX that it needs, and substitutes for the libraries that it then does without
+  tune/              racing programs of some models (mantou tune --prepare), packed
   kit/               with --kit, a conformance kit (FOLDER/run.py --mantou PATH --ops): itself, and the programs of its cases, packed by precision"""
 import argparse, contextlib, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 
@@ -19,6 +20,9 @@ SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("l
 MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"), ("resnet50-cifar10", "models/resnet50-cifar10.net", 512, "bf16"), ("resnet50", "models/resnet50.net", 256, "bf16 f16"), ("resnet50", "models/resnet50.net", 8, "bf16 f32"), ("vgg16-cifar10", "models/vgg16-cifar10.net", 64, "bf16"),
           ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
 VARIANTS = {("resnet50", 256): ("wgmma", "tma"), ("resnet50-cifar10", 32): ("wgmma",), ("bert-base", 32): ("wgmma", "tma"), ("lenet", 4): ("tma",)}
+# Name, file, batch, precision, kernels to be tried at most, seconds of their race.
+TUNE = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16", 96, 150), ("bert-base", "models/bert-base.net", 32, "bf16", 64, 150), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16", 32, 60)]
+TINY_TUNE = [("lenet", "models/lenet.net", 4, "bf16", 6, 60)]
 LIMIT_MB = 45     # of the folder: 64 MiB travel, with the sources
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
@@ -89,6 +93,21 @@ def models(folder, arch, tiny, about):
                            kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes", "forecast_us", "why") if k in x} for x in plan["kernels"]])
                 packed(os.path.join(folder, name))
             about["models"].append(row)
+
+
+def tune(folder, arch, tiny, about):
+    for net, path, batch, precision, trials, seconds in TINY_TUNE if tiny else TUNE:
+        name = "%s.%d.%s.race" % (net, batch, precision)
+        words = ["--target", "cuda", "--arch", arch.split(",")[0], "--precision", precision, "--batch", str(batch)]
+        r = subprocess.run([MANTOU, "tune", os.path.join(root, path), *words, "--trials", str(trials), "--prepare", os.path.join(folder, name)], capture_output=True, text=True)
+        row = {"name": name, "seconds": seconds, "then": "mantou tune %s %s --results" % (path, " ".join(words))}
+        if r.returncode:
+            row["missing"] = r.stderr.strip()[-300:]
+            print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
+        else:
+            row["program"] = "tune/%s.xz" % name
+            packed(os.path.join(folder, name))
+        about["tune"].append(row)
 
 
 def stand_ins(folder, program):
@@ -162,7 +181,7 @@ def main():
     p.add_argument("dir")
     p.add_argument("--arch", default="sm_90a")
     p.add_argument("--tiny", action="store_true")
-    p.add_argument("--only", default="small,models,kernels", help="of these and, with --kit, kit")
+    p.add_argument("--only", default="small,models,tune,kernels", help="of these and, with --kit, kit")
     p.add_argument("--kit", metavar="FOLDER", help="a conformance kit")
     a = p.parse_args()
     a.dir = os.path.abspath(a.dir)
@@ -173,12 +192,13 @@ def main():
             p.error("%s holds no run.py" % a.kit)
     elif "kit" in wanted:
         p.error("--only kit needs --kit FOLDER")
-    for f in ("small", "model", "kernels", *(["kit"] if source else [])):
+    for f in ("small", "model", "tune", "kernels", *(["kit"] if source else [])):
         os.makedirs(os.path.join(a.dir, f), exist_ok=True)
-    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": [], "kit": []}
+    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "tune": [], "kernels": [], "kit": []}
     with tempfile.TemporaryDirectory(prefix="prepare.") as work:
         os.chdir(work)
         for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)), ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),
+                           ("tune", lambda: tune(os.path.join(a.dir, "tune"), a.arch, a.tiny, about)),
                            ("kernels", lambda: kernels(os.path.join(a.dir, "kernels"), a.tiny, about)),
                            ("kit", lambda: kit(os.path.join(a.dir, "kit"), a.arch, a.tiny, source, about))):
             if part in wanted:

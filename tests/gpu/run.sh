@@ -1,7 +1,7 @@
 #!/bin/sh
-# Everything that needs a GPU, in parts of at most ten minutes, the most telling first: does it live and how fast is it, where does the time go, is it right, how fast is PyTorch, what does a conformance kit say. What runs there is built before, on any machine:
+# Everything that needs a GPU, in parts of at most ten minutes, the most telling first: does it live and how fast is it, where does the time go, is it right, which kernels are faster, how fast is PyTorch, what does a conformance kit say. What runs there is built before, on any machine:
 #   sh tests/gpu/run.sh prepare DIR [--arch sm_90a] [--kit FOLDER] [--tiny]      DIR: programs, kernels, what is expected of them (README.md)
-#   sh tests/gpu/run.sh DIR [--part 1 .. 5] [--only STAGE,...] [--again] [--results FILE]       --again: what failed is done once more
+#   sh tests/gpu/run.sh DIR [--part 1 .. 6] [--only STAGE,...] [--again] [--results FILE]       --again: what failed is done once more
 #   sh tests/gpu/run.sh table FILE
 # Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again (what another preparation left there is), so a run that was cut off goes on. The table
 # is printed last; exit status 1 if something failed. --tiny prepares sizes for the simulated driver (MANTOU_LIBCUDA names it).
@@ -51,7 +51,8 @@ done <<END
 2 profile 150
 3 sanitize 240
 3 kernels 250
-4 torch 450
-5 kit 490
+4 tune 480
+5 torch 450
+6 kit 490
 END
 exec "$python" "$here/stages.py" table "$dir" "$results"

@@ -306,7 +306,32 @@ def models():
         item(row["name"], measure, row)
 
 
-# ---- 7: PyTorch
+# ---- 7: kernels that were prepared race
+def race(row):
+    """The journal stays beside the results, is gone on with by --again, and is what `mantou tune --results` reads."""
+    image, journal = path(row), "%s.%s" % (RESULTS, row["name"])
+    more = ["--resume"] if os.path.exists(journal) else []
+    r = subprocess.run([image, "race", "--synthetic", "--budget", "%ds" % row["seconds"], "-o", journal, *more], capture_output=True, text=True, timeout=row["seconds"] + 30 + HUNG)
+    said = (r.stderr or r.stdout).strip().splitlines() or [""]
+    assert r.returncode == 0, "status %d: %s" % (r.returncode, " | ".join(said[-6:]))
+    with open(journal) as f:
+        lines = [json.loads(l) for l in f]
+    out = [o["out"] for o in lines if "out" in o]
+    results = [o["result"] for o in lines if "result" in o]
+    assert not out, "%d kernels left: %s" % (len(out), "; ".join("%s: %s" % (o["kernel"], o["why"]) for o in out[:6]))
+    won = sorted((o for o in results if o["won"]), key=lambda o: -o["share"] * o["gain"])
+    return {"said": said[-1], "kernels": len(results), "checked": sum(len(o["good"]) for o in lines if "good" in o), "then": "%s %s" % (row["then"], os.path.basename(journal)),
+            "won": [{k: o[k] for k in ("record", "kernel", "gain", "low", "high", "us", "share")} for o in won[:20]]}
+
+
+def tune():
+    if not ABOUT.get("tune"):
+        return item("all", skipping, "no races were prepared")
+    for row in ABOUT["tune"]:
+        item(row["name"], race, row)
+
+
+# ---- 8: PyTorch
 RIVAL = []       # asked once: None, or why there is none
 
 
@@ -328,7 +353,7 @@ def torch():
                 item("%s %s" % (row["name"], how), torch_row, row, how)
 
 
-# ---- 8: kernel by kernel
+# ---- 9: kernel by kernel
 def profile(row):
     """Time per kernel beside the bytes that the plan gives it: the rate that they would make. A rate above the memory's says that a cache served it."""
     trace = os.path.join(tempfile.gettempdir(), "mantou-trace.json")
@@ -402,7 +427,7 @@ def profiles():
         item(row["name"] + " counters", counters, row)
 
 
-# ---- 9: a conformance kit's operators
+# ---- 10: a conformance kit's operators
 KIT_SECONDS = 480
 
 
@@ -457,6 +482,11 @@ def table():
             print("conformance kit %s: %d cases, no failures" % (o["item"], o["cases"]))
         elif o["stage"] in ("intrinsics", "kernels") and o["status"] == "ok":
             print("%s %s: %d runs, no failures" % (o["stage"], o["item"], o["runs"]))
+    for o in last.values():
+        if o["stage"] == "tune" and o["status"] == "ok":
+            print("\n%s: %d kernels, %d variants that compute the same; %s; then: %s" % (o["item"], o["kernels"], o["checked"], o["said"], o["then"]))
+            for w in o["won"][:10]:
+                print("  %.1f us, %.1f %% less (%.1f to %.1f): %s: %s" % (w["us"], *(100 * w[k] for k in ("gain", "low", "high")), w["record"], w["kernel"]))
     loops = [o for o in last.values() if o["stage"] == "loop" and o["status"] == "ok"]
     if loops:
         print("\n| program and sink mode | steps/s | us a kernel | kernels |\n|---|---|---|---|")
@@ -486,5 +516,5 @@ def table():
     return n["FAIL"] + n["timeout"] > 0
 
 
-STAGES = {"probe": probe, "intrinsics": intrinsics, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "torch": torch, "profile": profiles, "sanitize": sanitize, "kit": kit, "table": table}
+STAGES = {"probe": probe, "intrinsics": intrinsics, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "tune": tune, "torch": torch, "profile": profiles, "sanitize": sanitize, "kit": kit, "table": table}
 sys.exit(STAGES[STAGE]() or 0)
