@@ -11,14 +11,15 @@
  * into
  *    (the rate, Adam's corrections) come first of all: behind the last gradient, they would hold up every update.
  * Where the target wants updates together (few launches for all parameters) they wait for the graph's end, and casts of
- * states stand at its start. Checks come before any store, so that bad input stops a step before it changes anything.
+ * states stand at its start; gradients of shards, which travel to other processes, wait for an eighth of all only.
+ * Checks come before any store, so that bad input stops a step before it changes anything.
  * Linear in ops and edges. */
 #include "pass.h"
 #include "plan.h"
 #include <math.h>
 #include <string.h>
 
-enum { SMALL_ELEMENTS = 1024 };
+enum { SMALL_ELEMENTS = 1024, PORTIONS = 8, PORTION_BYTES = 1 << 20 };
 
 typedef struct Node {        /* a group, or an op outside groups */
 	VEC(uint32_t) op;
@@ -26,6 +27,7 @@ typedef struct Node {        /* a group, or an op outside groups */
 	VEC(uint32_t) reader;    /* nodes that have this one in dep */
 	uint32_t waiting;        /* dependences not emitted */
 	bool source, sink, store, check, steady, emitted, onstack; /* steady: no data goes in, results are small */
+	int64_t gradients;       /* bytes that it stores of those of a shard */
 } Node;
 
 typedef struct Sched {
@@ -36,6 +38,7 @@ typedef struct Sched {
 	uint32_t checks;         /* not emitted yet */
 	VEC(uint32_t) held;      /* sinks that wait for the last check, or for the end */
 	bool together;           /* for the end */
+	int64_t portion, behind; /* or for so many bytes of a shard's gradients; those since */
 } Sched;
 
 static void
@@ -55,6 +58,18 @@ add_dep(Sched *s, uint32_t node, uint32_t dep)
 
 static void emit(Sched *s, uint32_t id);
 
+static void emit_now(Sched *s, uint32_t id);
+
+static void
+emit_held(Sched *s)
+{
+	s->behind = 0;
+	for (uint32_t i = 0; i < s->held.n; i++) /* sinks: nobody waits for them */
+		if (!s->node[s->held.at[i]].emitted)
+			emit_now(s, s->held.at[i]);
+	s->held.n = 0;
+}
+
 static void
 emit_now(Sched *s, uint32_t id)
 {
@@ -62,11 +77,8 @@ emit_now(Sched *s, uint32_t id)
 
 	n->emitted = true;
 	s->order[s->norder++] = id;
-	if (n->check && --s->checks == 0 && !s->together) {
-		for (uint32_t i = 0; i < s->held.n; i++)
-			if (!s->node[s->held.at[i]].emitted)
-				emit_now(s, s->held.at[i]);
-	}
+	if (n->check && --s->checks == 0 && !s->together)
+		emit_held(s);
 	for (uint32_t i = 0; i < n->reader.n; i++) {
 		Node *r = &s->node[n->reader.at[i]];
 
@@ -75,8 +87,12 @@ emit_now(Sched *s, uint32_t id)
 				vec_push(s->a, &s->held, n->reader.at[i]);
 			else
 				emit_now(s, n->reader.at[i]);
+			s->behind += r->gradients;
 		}
 	}
+	s->behind += n->sink ? 0 : n->gradients;
+	if (s->portion && s->behind >= s->portion && !s->checks)
+		emit_held(s);
 }
 
 /* Emits a node after the sources that it still waits for. Depth is bounded by chains of sources; each is visited
@@ -299,6 +315,76 @@ tell_waiting(const Sched *s, PassCtx *cx, const uint32_t *node_of)
 	return w[most].n;
 }
 
+/* The ops of g in the order that was found; true: it is another. */
+static bool
+put_ops(Sched *s)
+{
+	Graph *g = s->g;
+	Op *old = g->op.at, *new = arena_array(g->arena, Op, g->op.n);
+	uint32_t at = 0;
+	bool changed = false;
+
+	for (uint32_t i = 0; i < s->norder; i++) {
+		Node *n = &s->node[s->order[i]];
+
+		for (uint32_t k = 0; k < n->op.n; k++) {
+			changed |= n->op.at[k] != at;
+			new[at] = old[n->op.at[k]];
+			for (int r = 0; r < new[at].nout; r++)
+				val_info(g, new[at].out[r])->op = at;
+			at++;
+		}
+	}
+	g->op.at = new;
+	g->op.cap = g->op.n;
+	return changed;
+}
+
+/* That so many updates run where the memory of their gradients is free soonest, or all together. */
+static void
+tell_early(PassCtx *cx, const Sched *s, int64_t updates)
+{
+	bool together = s->together;
+	const char *why = s->portion ? arena_printf(cx->scratch,
+	                                            "run together, behind every %.3g MB of gradients: few "
+	                                            "launches, and what is complete may go to other processes",
+	                                            (double)s->portion * 1e-6)
+	                  : together ? "run behind all gradients: few launches for all of them"
+	                             : "run as soon as their gradient is done";
+
+	verdict(cx, (Verdict){.pass = "reorder",
+	                      .rule = together ? "reorder.together" : "reorder.sink",
+	                      .graph = s->g->name,
+	                      .a = "",
+	                      .fired = true,
+	                      .value = (double)updates,
+	                      .why = arena_printf(cx->module->arena, "%lld updates %s", (long long)updates, why)});
+}
+
+/* Stores of a shard's gradients, which travel while the rest is made: how much of them goes at a time. */
+static void
+count_gradients(Sched *s)
+{
+	const Setting *shards = setting(s->g->module, "train.shards");
+	int64_t all = 0;
+
+	for (uint32_t i = 0; i < s->n; i++)
+		for (uint32_t k = 0; k < s->node[i].op.n; k++) {
+			const Op *op = &s->g->op.at[s->node[i].op.at[k]];
+			const State *to;
+
+			if (op->kind != OP_store)
+				continue;
+			to = module_state(s->g->module, attr_str(op, A_state));
+			if (to->kind != ST_GRAD)
+				continue;
+			s->node[i].gradients += type_bytes(&to->type);
+			all += type_bytes(&to->type);
+		}
+	if (s->together && shards && shards->i > 1 && all >= PORTION_BYTES)
+		s->portion = all / PORTIONS > PORTION_BYTES ? all / PORTIONS : PORTION_BYTES;
+}
+
 bool
 pass_reorder(Graph *g, PassCtx *cx)
 {
@@ -313,8 +399,10 @@ pass_reorder(Graph *g, PassCtx *cx)
 	s.order = arena_array(s.a, uint32_t, s.n);
 	int64_t early = 0;
 
-	for (uint32_t i = 0; i < s.n; i++)
+	for (uint32_t i = 0; i < s.n; i++) {
 		s.node[i].sink = enabled && only_stores(&s, &s.node[i], is_result) && runs_early(&s, cx, &s.node[i]);
+		early += s.node[i].sink;
+	}
 	/* checks first: they and what they need */
 	for (uint32_t i = 0; i < s.n; i++)
 		if (s.node[i].check)
@@ -325,6 +413,7 @@ pass_reorder(Graph *g, PassCtx *cx)
 			if (s.node[s.node[i].dep.at[k]].steady)
 				emit(&s, s.node[i].dep.at[k]);
 	s.together = enabled && target_does(cx->target, TARGET_joins_launches);
+	count_gradients(&s);
 	for (uint32_t i = 0; i < s.n && s.together; i++)
 		if (only_casts(&s, &s.node[i]))
 			emit(&s, i);
@@ -340,46 +429,8 @@ pass_reorder(Graph *g, PassCtx *cx)
 	if (s.norder != s.n)
 		bug("reorder: %u of %u kernels could be ordered in graph %s", s.norder, s.n, g->name);
 
-	uint32_t waiting = tell_waiting(&s, cx, node_of);
-	Op *old = g->op.at, *new = arena_array(g->arena, Op, g->op.n);
-	uint32_t at = 0;
-	bool changed = false;
-
-	for (uint32_t i = 0; i < s.norder; i++) {
-		Node *n = &s.node[s.order[i]];
-
-		early += n->sink;
-		for (uint32_t k = 0; k < n->op.n; k++) {
-			changed |= n->op.at[k] != at;
-			new[at] = old[n->op.at[k]];
-			for (int r = 0; r < new[at].nout; r++)
-				val_info(g, new[at].out[r])->op = at;
-			at++;
-		}
-	}
-	g->op.at = new;
-	g->op.cap = g->op.n;
-	early -= waiting;
-	if (early > 0 && s.together)
-		verdict(cx, (Verdict){.pass = "reorder",
-		                      .rule = "reorder.together",
-		                      .graph = g->name,
-		                      .a = "",
-		                      .fired = true,
-		                      .value = (double)early,
-		                      .why = arena_printf(
-		                              cx->module->arena,
-		                              "%lld updates run behind all gradients: few launches for all of them",
-		                              (long long)early)});
-	else if (early > 0)
-		verdict(cx, (Verdict){.pass = "reorder",
-		                      .rule = "reorder.sink",
-		                      .graph = g->name,
-		                      .a = "",
-		                      .fired = true,
-		                      .value = (double)early,
-		                      .why = arena_printf(cx->module->arena,
-		                                          "%lld updates run as soon as their gradient is done",
-		                                          (long long)early)});
-	return changed;
+	early -= tell_waiting(&s, cx, node_of);
+	if (early > 0)
+		tell_early(cx, &s, early);
+	return put_ops(&s);
 }

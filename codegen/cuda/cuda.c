@@ -378,6 +378,7 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	p->small = small_integers(m);
 	buf_printf(&p->text, "%s", p->small);
 	program_mark_joins(m, &p->ks, p->a);
+	program_mark_buckets(m, &p->ks, p->a);
 	cu_merge(p, m);
 }
 

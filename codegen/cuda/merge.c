@@ -275,18 +275,22 @@ static void
 graph_join(Merge *x)
 {
 	GraphKernels out = {.g = x->gk->g, .addressed = x->gk->addressed};
+	uint32_t *behind = arena_array(x->a, uint32_t, x->gk->k.n + 1); /* by kernel: the launch that does it */
 
 	for (uint32_t i = 0; i < x->gk->k.n;) {
-		uint32_t end = run_end(x, i);
+		uint32_t begin = i, end = run_end(x, i);
 
 		if (end < i + 2) {
 			vec_push(x->p->a, &out.k, x->gk->k.at[i]);
-			i++;
-			continue;
+			end = i + 1;
+		} else {
+			run_join(x, &out, i, end);
 		}
-		run_join(x, &out, i, end);
-		i = end;
+		for (i = begin; i < end; i++)
+			behind[i] = out.k.n - 1;
 	}
+	for (uint32_t i = 0; i < x->p->ks.nbucket && !strcmp(out.g->name, "train"); i++)
+		x->p->ks.bucket[i].kernel = behind[x->p->ks.bucket[i].kernel];
 	for (uint32_t i = 0; i < out.k.n; i++)
 		out.nonce += out.k.at[i].once;
 	out.variant.at = x->gk->variant.at;

@@ -94,6 +94,7 @@ typedef struct CudaShards {
 	RtAdd add[2 * RT_MAX_NODES]; int nadd;      /* behind the last shard, before the others' */
 	int started;                                /* buckets of this step */
 	int64_t *marks; CuPtr marks_at;             /* loop_mark's; then mail of this process alone */
+	CuStream beside; CuEvent forked, joined;    /* where buckets travel while the last shard runs; NULL: nowhere */
 } CudaShards;
 
 typedef struct Cuda {
@@ -171,12 +172,17 @@ typedef struct Chain {
 	Cuda *c;
 	CuGraph graph;
 	CuNode last;
-	bool capture;                               /* no graph yet: into what c->stream captures */
+	bool capture, beside;                       /* no graph yet: into what c->stream captures, or shards.beside */
 	int64_t micro;
 	int64_t bad; RtFault fault;                 /* launched, of several: the first shard with a fault, -1 */
 	bool batch;                                 /* the next call takes one */
 	RtTimeFn *time; void *cx;
 } Chain;
+static inline CuStream
+cuda_chain_stream(const Chain *h)
+{
+	return h->beside ? h->c->shards.beside : h->c->stream;
+}
 bool cuda_chain_add(Chain *h, const CuKernelNode *node);
 bool cuda_chain_begin(Chain *h, int graph);             /* a call: its scalars, its batch */
 bool cuda_chain_row(Chain *h, const RtGraph *g, int row);

@@ -86,7 +86,7 @@ cuda_chain_add(Chain *h, const CuKernelNode *node)
 
 	if (!h->graph)
 		return CUDA(c, cuLaunchKernel, node->function, node->grid[0], 1, 1, node->block[0], 1, 1, node->shared,
-		            c->stream, node->parameter, NULL) &&
+		            cuda_chain_stream(h), node->parameter, NULL) &&
 		       (h->capture || CUDA(c, cuStreamSynchronize, c->stream));
 	if (!CUDA(h->c, cuGraphAddKernelNode, &made, h->graph, &h->last, h->last != NULL, node))
 		return false;

@@ -8,7 +8,8 @@
  *  - else shards run in step, from join to join, each in an arena of its own: the arena lies `copies` times in memory,
  *    each with its loop's state in front, and the states that graph train reads are copied at the step's beginning.
  * Of several processes the pieces of all are joined behind the last shard, as exchange.c says and on the same tree:
- * NCCL carries them (nccl.c), loop_sum adds. With the last bucket goes what all must know: faults, a wish to stop. */
+ * NCCL carries them (nccl.c), loop_sum adds. Buckets that are complete before go beside the kernels of the last shard.
+ * With the last bucket goes what all must know: faults, a wish to stop. */
 #include "cuda.h"
 #include "../comm.h"
 
@@ -154,7 +155,7 @@ put_mark(Chain *h)
 static bool
 put_move(Chain *h, int n)
 {
-	CuStream s = h->c->stream;
+	CuStream s = cuda_chain_stream(h);
 
 	return cuda_nccl_move(h->c, s, h->c->h->sums.msg, n) && (h->capture || cuda_nccl_wait(h->c, s));
 }
@@ -287,9 +288,9 @@ put_library(Chain *h, int64_t from, int64_t to)
 		}
 		if (first->at >= to)
 			break;
-		if (!cuda_nccl_sum(c, c->stream, c->arena + (CuPtr)(s->begin + first->at),
+		if (!cuda_nccl_sum(c, cuda_chain_stream(h), c->arena + (CuPtr)(s->begin + first->at),
 		                   (last->at - first->at) / rt_dtype[first->dtype].bytes + last->n, first->dtype) ||
-		    (!h->capture && !cuda_nccl_wait(c, c->stream)))
+		    (!h->capture && !cuda_nccl_wait(c, cuda_chain_stream(h))))
 			return false;
 	}
 	return true;
@@ -329,6 +330,46 @@ bucket_begin(Chain *h)
 	for (int i = sums->nnode - 2; i >= 0 && rt_exchange_library(h->c->h);
 	     i--) /* one sum a rank, whatever nodes it has */
 		s->add[s->nadd++] = (RtAdd){.out = RT_STATES, .left = i, .right = RT_STATES};
+}
+
+/* What follows is put beside the steps, behind all that the steps have so far. */
+static bool
+beside_fork(Chain *h)
+{
+	Cuda *c = h->c;
+
+	h->beside = CUDA(c, cuEventRecord, c->shards.forked, c->stream) &&
+	            CUDA(c, cuStreamWaitEvent, c->shards.beside, c->shards.forked, 0);
+	return h->beside;
+}
+
+/* The steps again, which wait for what is beside them. */
+static bool
+beside_join(Chain *h)
+{
+	Cuda *c = h->c;
+
+	h->beside = false;
+	return CUDA(c, cuEventRecord, c->shards.joined, c->shards.beside) &&
+	       CUDA(c, cuStreamWaitEvent, c->stream, c->shards.joined, 0);
+}
+
+/* Behind kernel `row` of the last shard: the buckets that are complete go their way while the others are made. The last
+ * one waits for the shard's end, as what all must know goes with it. */
+static bool
+put_complete(Chain *h, int row)
+{
+	RtSums *s = &h->c->h->sums;
+	int *started = &h->c->shards.started;
+	bool good = true;
+
+	if (!h->capture || !h->c->shards.beside)
+		return true;
+	while (good && *started + 1 < s->nbucket && s->bucket[*started].kernel <= row) {
+		good = beside_fork(h) && put_mark(h) && put_bucket(h, false) && put_mark(h);
+		h->beside = false;
+	}
+	return good;
 }
 
 /* Of kernels that are launched the hosts tell each other, before the last bucket goes. False after rt_fail; *fault:
@@ -382,16 +423,17 @@ put_rest(Chain *h)
 	RtHost *host = c->h;
 	CuPtr mail = s->marks_at + 8, own = s->votes + (CuPtr)(host->rank * VOTE_BYTES);
 	long long words = FAULT_WORDS, ranks = host->ranks;
-	bool fault = false, good = true;
+	bool fault = false, good = true, beside = s->started > 0;
 
 	if (h->capture)
 		good = put_kernel(h, s->vote, 1, (void *[]){&c->arena, &own, &mail, &words}, "loop_vote");
 	else if (!vote_now(h, &fault) || fault)
 		return fault;
-	good = good && put_mark(h);
+	good = good && (!beside || beside_fork(h)) && put_mark(h);
 	while (good && s->started < host->sums.nbucket)
 		good = put_bucket(h, h->capture && s->started + 1 == host->sums.nbucket);
-	good = good && put_mark(h);
+	good = good && put_mark(h) && (!beside || beside_join(h));
+	h->beside = false;
 	return good &&
 	       (!h->capture ||
 	        put_kernel(h, s->heed, 1, (void *[]){&c->arena, &s->votes, &ranks, &words, &s->agreed}, "loop_heed"));
@@ -459,9 +501,10 @@ turns_add(Chain *h)
 			bucket_begin(h);
 		good = cuda_chain_begin(h, RT_G_TRAIN);
 		for (int r = 0; r < g->nrow && good; r++)
-			good = g->row[r].join >= 0
-			               ? put_values(h, true, c->shards.root, g->row[r].join, g->row[r].join + 1)
-			               : cuda_chain_row(h, g, r);
+			good = (g->row[r].join >= 0 ? put_values(h, true, c->shards.root, g->row[r].join,
+			                                         g->row[r].join + 1)
+			                            : cuda_chain_row(h, g, r)) &&
+			       (!last || put_complete(h, r));
 		good = good && shard_fault(h, k, &fault) && (fault || last || put_merge(h, k, states));
 	}
 	return good && (fault || !cuda_exchanges(c) || put_rest(h));
@@ -671,6 +714,30 @@ joins_open(Cuda *c)
 	return good;
 }
 
+/* Do buckets travel while the last shard runs? Not where a kernel's blocks wait for each other: they must find room at
+ * one time, which a transfer that waits for other devices may hold. */
+static bool
+travels_beside(const Cuda *c)
+{
+	const RtGraph *g = shards_graph(c);
+	const RtCode *code = c->h->image->code;
+
+	for (int k = 0; k < g->nrow; k++)
+		if (code->team && g->row[k].fn >= 0 && code->team[g->row[k].fn] > 1)
+			return false;
+	return c->h->sums.overlap && !rt_joins_in_step(c->h);
+}
+
+static bool
+beside_open(Cuda *c)
+{
+	CudaShards *s = &c->shards;
+
+	return !travels_beside(c) ||
+	       (CUDA(c, cuStreamCreate, &s->beside, CU_NON_BLOCKING) &&
+	        CUDA(c, cuEventCreate, &s->forked, CU_NO_TIMING) && CUDA(c, cuEventCreate, &s->joined, CU_NO_TIMING));
+}
+
 /* Room for what arrives, NCCL, and a first exchange, with which connections are made: none is in a capture. */
 static bool
 others_open(Cuda *c)
@@ -688,7 +755,7 @@ others_open(Cuda *c)
 	            CUDA(c, cuMemHostGetDevicePointer, &s->marks_at, s->marks, 0);
 
 	free(nothing);
-	if (!good || !cuda_nccl_open(c))
+	if (!good || !beside_open(c) || !cuda_nccl_open(c))
 		return false;
 	memset(s->marks, 0, 64);
 	h->mark = s->marks;
@@ -720,6 +787,12 @@ cuda_shards_close(Cuda *c)
 	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed};
 
 	cuda_nccl_close(c);
+	if (s->joined)
+		c->cu.cuEventDestroy(s->joined);
+	if (s->forked)
+		c->cu.cuEventDestroy(s->forked);
+	if (s->beside)
+		c->cu.cuStreamDestroy(s->beside);
 	if (s->marks)
 		c->cu.cuMemFreeHost(s->marks);
 

@@ -442,6 +442,7 @@ instantiate(CUgraphExec *to, const Graph *g)
 	if (!e)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	e->graph = graph_copy(g, NULL);
+	device.count.beside += graph_beside(e->graph);
 	*to = e;
 	return CUDA_SUCCESS;
 }

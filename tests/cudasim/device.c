@@ -125,6 +125,7 @@ device_log(void)
 	COUNT(graph_launches);
 	COUNT(graph_kernels);
 	COUNT(conditional_runs);
+	COUNT(beside);
 	COUNT(blocks);
 	COUNT(warp_instructions);
 	COUNT(thread_instructions);

@@ -7,7 +7,7 @@ typedef struct Counts {
 	uint64_t host_calls, kernel_launches, graph_launches, graph_kernels, blocks, warp_instructions,
 	        thread_instructions;
 	uint64_t bytes_to_device, bytes_to_host, bytes_on_device, bytes_set, copies, memsets, waits, allocations, frees,
-	        conditional_runs;
+	        conditional_runs, beside;           /* beside: pairs of a graph as it is made, see graph_beside */
 } Counts;
 
 typedef struct Settings {

@@ -215,6 +215,37 @@ graph_run(Graph *g, uint64_t *random, GraphRun *run)
 	return r;
 }
 
+/* Pairs of another library's work (hook.c) and a kernel of which neither waits for the other. */
+uint64_t
+graph_beside(const Graph *g)
+{
+	uint64_t pairs = 0;
+	bool *reach = calloc((size_t)g->n * (size_t)g->n + 1, 1); /* [i][k]: i waits for k */
+	bool *seen = calloc((size_t)g->n + 1, 1);
+
+	for (int done = 0; reach && seen && done < g->n;) /* any order of nodes that is none of a circle */
+		for (int i = 0; i < g->n; i++) {
+			const Node *node = g->node[i];
+			bool *row = reach + (size_t)i * (size_t)g->n, ready = !seen[i];
+
+			for (int d = 0; d < node->ndep && ready; d++)
+				ready = seen[node->dep[d]->index];
+			for (int d = 0; d < node->ndep && ready; d++)
+				for (int k = 0; k < g->n; k++)
+					row[k] |= k == node->dep[d]->index ||
+					          reach[(size_t)node->dep[d]->index * (size_t)g->n + (size_t)k];
+			seen[i] |= ready;
+			done += ready;
+		}
+	for (int i = 0; reach && i < g->n; i++)
+		for (int k = 0; k < g->n && g->node[i]->work.kind == WORK_CALL; k++)
+			pairs += g->node[k]->work.kind == WORK_LAUNCH && !reach[(size_t)i * (size_t)g->n + (size_t)k] &&
+			         !reach[(size_t)k * (size_t)g->n + (size_t)i];
+	free(reach);
+	free(seen);
+	return pairs;
+}
+
 CUresult
 exec_run(GraphExec *e, uint64_t *random)
 {

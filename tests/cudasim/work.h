@@ -81,6 +81,7 @@ typedef struct Graph {
 typedef struct GraphExec { Graph *graph; bool destroyed; int pending; } GraphExec;
 typedef struct GraphRun { Condition *condition; int n; } GraphRun;
 
+uint64_t graph_beside(const Graph *g);
 /* work.c */
 CUresult work_run(Work *k, uint64_t *random, GraphRun *run);
 void work_free(Work *k);

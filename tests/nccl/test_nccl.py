@@ -19,7 +19,7 @@ def test(f):
 def program(net, *args):
     name = "-".join(["p", net] + [re.sub("[^a-z0-9]", "", a) for a in args])
     if not os.path.exists(name):
-        build(name, os.path.join(here if net == "small" else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", "--arch", "sm_80", "--distribute", "nccl",
+        build(name, os.path.join(here if net in ("small", "travels", "held") else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", "--arch", "sm_80", "--distribute", "nccl",
               "--precision", PRECISION.get(net, "f32"), *args)
     return os.path.abspath(name)
 
@@ -106,6 +106,24 @@ def what_the_hosts_call():
         seen.append(c)
     for few, many in zip(*seen):
         assert many["kernel_launches"] == few["kernel_launches"] == 1, (few, many)   # the first exchange, before any graph
+
+
+@test
+def gradients_travel_while_others_are_made():
+    """Buckets that are complete go beside the kernels of the last shard: in a graph neither waits for the other; the same bits, whichever comes first. Not beside blocks that wait for each other."""
+    for net, blocks in (("travels", False), ("held", True)):
+        with open("cluster", "w") as f:
+            f.write("node 1 of 4\nrate 100 batch 16\nlink inside 5us 1GB/s\n")
+        image = program(net, "--cluster", "cluster")
+        assert int(re.search(r'"buckets": (\d+)', run(1, image, "info", "--json")[0]).group(1)) > 1
+        train(1, image, "one", "--sink", "off", "--steps", "2")
+        want = bits("one")
+        for p, sink, exchange, seeds in ((2, "epoch", "tree", 1),) if blocks else ((2, "epoch", "tree", 2), (4, "2", "tree", 1), (2, "off", "tree", 1), (2, "1", "library", 1)):
+            for seed in range(seeds):
+                train(p, image, "many", "--steps", "2", "--sink", sink, "--exchange", exchange, MANTOU_SIM_SEED=str(seed), each='export MANTOU_SIM_LOG=sim.$RANK')
+                beside = [json.load(open("sim.%d" % r))["beside"] for r in range(p)]
+                assert all((n > 0) == (sink != "off" and not blocks) for n in beside), (net, p, sink, beside)
+                assert exchange != "tree" or bits("many") == want, (net, p, sink, seed)
 
 
 @test
