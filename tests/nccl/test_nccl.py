@@ -5,7 +5,7 @@ epoch runs; each fault with its text and status, and no process left."""
 import contextlib, json, os, re, signal, subprocess, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sink"))
-from test_sink import LONG, MANTOU, Skip, base, build, losses, main, root
+from test_sink import ARCH, LONG, MANTOU, PTX, Skip, base, build, losses, main, root
 tests = []
 here = os.path.dirname(os.path.abspath(__file__))
 PRECISION = {"attention": "f16", "ignored": "bf16"}
@@ -19,7 +19,7 @@ def test(f):
 def program(net, *args):
     name = "-".join(["p", net] + [re.sub("[^a-z0-9]", "", a) for a in args])
     if not os.path.exists(name):
-        build(name, os.path.join(here if net in ("small", "travels", "held") else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", "--arch", "sm_80", "--distribute", "nccl",
+        build(name, os.path.join(here if net in ("small", "travels", "held") else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", *ARCH, *PTX, "--distribute", "nccl",
               "--precision", PRECISION.get(net, "f32"), *args)
     return os.path.abspath(name)
 
