@@ -39,6 +39,7 @@ typedef struct Nvrtc {
 	FUNCTIONS(MEMBER)
 #undef MEMBER
 	int major, minor;
+	const char *fast; /* min, mid or max: how little PTX alone is optimised; NULL: as much as NVRTC does */
 } Nvrtc;
 
 /* NVRTC asks the loader for its second half by name alone: one that lies beside it, and not in the loader's path, must
@@ -86,6 +87,20 @@ nvrtc_open(Arena *a, Nvrtc *n)
 		return arena_printf(a, "libnvrtc is too old: it has no %s", missing ? missing : "version");
 	}
 	builtins_open(a, n);
+	return NULL;
+}
+
+/* Asked for by MANTOU_NVRTC_FAST; what NVRTC before 13 cannot do is not done. */
+static const char *
+nvrtc_hurry(Arena *a, Nvrtc *n)
+{
+	const char *word = getenv("MANTOU_NVRTC_FAST");
+
+	if (!word || !*word)
+		return NULL;
+	if (strcmp(word, "min") != 0 && strcmp(word, "mid") != 0 && strcmp(word, "max") != 0)
+		return arena_printf(a, "MANTOU_NVRTC_FAST is min, mid or max, not %s", word);
+	n->fast = n->major >= 13 ? word : NULL;
 	return NULL;
 }
 
@@ -316,7 +331,8 @@ static CodeKey
 key_of(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
 {
 	return cache_key(j->source, strlen(j->source),
-	                 arena_printf(a, "nvrtc 1 %s %d %d%s %d.%d", arch, cubin, j->lines, j->quick ? " quick" : "",
+	                 arena_printf(a, "nvrtc 1 %s %d %d%s%s %d.%d", arch, cubin, j->lines,
+	                              n->fast && !j->cubin ? " fast " : "", n->fast && !j->cubin ? n->fast : "",
 	                              n->major, n->minor));
 }
 
@@ -350,8 +366,8 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
 	if (j->lines)
 		option[count++] = "-lineinfo";
-	if (j->quick && n->major >= 13) {
-		option[count++] = "--Ofast-compile=min";
+	if (n->fast && !j->cubin) {
+		option[count++] = arena_printf(a, "--Ofast-compile=%s", n->fast);
 		option[count++] = "--minimal";       /* none of what the text never names: textures and the like */
 	}
 	if (j->cubin)
@@ -422,6 +438,8 @@ nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n, int jobs)
 {
 	Nvrtc lib = {0};
 	const char *error = nvrtc_open(a, &lib);
+
+	error = error ? error : nvrtc_hurry(a, &lib);
 	Work w = {.n = &lib, .arch = arch, .job = job, .count = n, .cache = cache_open(a, "nvrtc")};
 	pthread_t thread[16];
 	long most = jobs > 0 ? jobs : sysconf(_SC_NPROCESSORS_ONLN);

@@ -232,6 +232,10 @@ t "machine code is a GPU's" 2 '--sass needs --target cuda' "$mantou" info --sass
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
 	for a in sm_75 sm_80 sm_90a; do t "PTX for $a" 0 '\.visible \.entry' $cuda --arch $a --emit ptx models/lenet.net -o -; done
+	t "NVRTC may not hurry so" 1 'MANTOU_NVRTC_FAST is min, mid or max, not soon' env MANTOU_NVRTC_FAST=soon $cuda --arch sm_80 --emit ptx "$net" -o "$dir/fast.ptx"
+	ok "NVRTC optimises" env -u MANTOU_NVRTC_FAST $cuda --arch sm_80 --emit ptx "$net" -o "$dir/slow.ptx"
+	ok "NVRTC hurries" env MANTOU_NVRTC_FAST=max $cuda --arch sm_80 --emit ptx "$net" -o "$dir/fast.ptx"
+	t "which is other code, where NVRTC can" 0 '' sh -c "grep -q 'release 12' '$dir/slow.ptx' || ! cmp -s '$dir/slow.ptx' '$dir/fast.ptx'"
 	t "a forecast by the machine code" 0 '^forecast +[0-9.e-]+ ms a step.*by the machine code' "$mantou" info --target cuda --arch sm_80 "$net"
 	t "the machine code, and where a warp waits" 0 'blocks of [0-9]+ threads, [0-9]+ registers, .* blocks an SM' "$mantou" info --sass --target cuda --arch sm_80 "$net"
 	ok "a cubin" $cuda --arch sm_90 --emit cubin "$net" -o "$dir/x.cubin"
@@ -247,7 +251,7 @@ if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
 	same "the same PTX again" "$dir/first.ptx" "$dir/second.ptx"
 elif grep -q 'need NVRTC' "$dir/err"; then
 	echo "skip PTX and cubins of target cuda: there is no NVRTC here"
-	skipped=$((skipped + 14))
+	skipped=$((skipped + 18))
 else
 	bad "emit ptx: $(head -c 300 "$dir/err")"
 fi

@@ -95,7 +95,6 @@ code_load(Code *c, Module *m, const char *arch)
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
 	job.source = c->p.text.at;
 	job.cubin = strstr(job.source, ": wgmma{") != NULL; /* what ptxas says of them is an error */
-	job.quick = !job.cubin && getenv("CUDA_TEST_QUICK");
 	error = nvrtc_compile(m->arena, arch, &job, 1, 0);
 	status = error ? 0 : cu.load(&c->module, job.ptx_out.at, 2, option, value);
 	must(status >= 700 ? status : 0, "cuModuleLoadDataEx"); /* of a kernel before */

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the simulated device of the build, or a GPU's driver.
-# The cases of numeric/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, optimised as users' programs are (NVRTC is told
-# to hurry else), and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every second module: ptxas takes a third of a second for each), and so do some of the other kernels.
+# The cases of numeric/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every second module: ptxas takes a third of a second for each), and so do some of the other kernels.
 # Some run with another kernel of those that `mantou tune` would try; tests/cuda/run --space is all of them.
 set -u
 cd "$(dirname "$0")/../.."
@@ -25,7 +24,6 @@ if [ -n "${LONG:-}" ]; then
 	part space --space=8 tests/cuda/tiles.ir
 	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
 else
-	export CUDA_TEST_QUICK=1
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} !/^#/ && n % 10 == 1' >"$dir/some.ir"
 	part numeric tests/numeric/cases.txt
 	awk '/^module /{n++} !/^#/ && n % 4 == 1' tests/cuda/tiles.ir >"$dir/tiles.ir"

@@ -25,12 +25,12 @@ typedef struct CuProgram {
 } CuProgram;
 /* p: zeros and an arena; text and fn are p's to free */
 void cu_module_emit(CuProgram *p, const Module *m, const char *arch);
-/* PTX, a cubin or both of CUDA C text. lines: with the text's line numbers for debuggers, twice the size; quick:
- * optimised less, in half the time, where NVRTC can do that (13.0); strict: a contraction that keeps registers in
- * memory in its loop, or whose products wait for each other, is an error, not a note: it is right and slow. */
+/* PTX, a cubin or both of CUDA C text. lines: with the text's line numbers for debuggers, twice the size; strict: a
+ * contraction that keeps registers in memory in its loop, or whose products wait for each other, is an error, not a
+ * note: it is right and slow. */
 typedef struct NvrtcJob {
 	const char *source;
-	bool cubin, ptx, lines, quick, strict;
+	bool cubin, ptx, lines, strict;
 	Buf cubin_out, ptx_out;
 	const char *error, *note; /* nvrtc_compile's own; what is slow, in its arena, or NULL */
 } NvrtcJob;
