@@ -445,11 +445,19 @@ tile_open(Gemm *x)
  * other multiplies? Half of them are the sums; where it is wrong, ptxas keeps registers in memory within the loop of
  * products and the kernel is compiled anew (nvrtc.c). By what ptxas made of the kernels of ResNet-50, VGG-16 and BERT
  * these are too many: units of an operand that are made of three tensors and more, an epilogue that reads much ahead.
- * Two parts of k are joined unrolled. */
+ * Two parts of k are joined unrolled. Where every block has a multiprocessor to itself there is nothing to share. */
+bool
+cu_gemm_shares(const Gemm *x)
+{
+	const Tiles *p = &x->p;
+
+	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 &&
+	       cu_gemm_tiles(&x->f, p) * p->split > cu_machine(x->c->g)->sms;
+}
+
 static bool
 two_fit(const Gemm *x)
 {
-	const Tiles *p = &x->p;
 	int waiting = 0; /* registers of what is loaded before the products */
 
 	for (int k = 0; k < 2; k++) {
@@ -457,8 +465,7 @@ two_fit(const Gemm *x)
 			return false;
 		waiting += in_registers(&x->x[k]) ? (int)x->x[k].leaves.at.n * x->x[k].each * 4 : 0;
 	}
-	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 && waiting <= 32 &&
-	       x->read <= (x->states ? 32 : 16);
+	return cu_gemm_shares(x) && waiting <= 32 && x->read <= (x->states ? 32 : 16);
 }
 
 static void

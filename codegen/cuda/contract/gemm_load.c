@@ -366,14 +366,18 @@ store_unit(Gemm *x, const Operand *o, const Ix *ix, const char *keep)
 		cu_scope_close(c, s);
 }
 
-/* Is the index along a unit's chunk in range wherever the unit is? */
+/* Is the index along a unit's chunk in range wherever the unit is? Of several coordinates the innermost is a
+ * remainder. */
 static bool
 chunk_inside(const Gemm *x, const Operand *o)
 {
+	int n = o->along_k ? x->f.nk : o->which ? x->f.nn : x->f.nm;
 	int64_t all;
 
+	if (n > 1)
+		return true;
 	if (o->along_k)
-		return tap_by_tile(x) || (x->f.nk == 1 && cu_ix_number(x->K, &all) && all % x->p.k == 0);
+		return cu_ix_number(x->K, &all) && all % x->p.k == 0;
 	return cu_ix_number(o->which ? x->N : x->M, &all) && all % o->rows == 0;
 }
 

@@ -327,12 +327,15 @@ FN void words_take(float *to, const unsigned long long *from, unsigned tag, int 
 }
 FN float fresh(const float *p) { float x; asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory"); return x; }
 FN void add1_fresh(const float *p, float *x) { *x += fresh(p); }
-FN void add4_fresh(const float *p, float *x)
+/* zeros where it is not there: without a branch, so that others may be loaded meanwhile */
+FN float4 read4_fresh(const float *p, bool there)
 {
 	float4 y;
-	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(y.x), "=f"(y.y), "=f"(y.z), "=f"(y.w) : "l"(p) : "memory");
-	x[0] += y.x; x[1] += y.y; x[2] += y.z; x[3] += y.w;
+	asm volatile("{\n.reg .pred t;\nsetp.ne.s32 t, %5, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\nmov.f32 %2, 0f00000000;\nmov.f32 %3, 0f00000000;\n"
+	             "@t ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}" : "=&f"(y.x), "=&f"(y.y), "=&f"(y.z), "=&f"(y.w) : "l"(p), "r"((int)there) : "memory");
+	return y;
 }
+FN void add4(float *x, float4 y) { x[0] += y.x; x[1] += y.y; x[2] += y.z; x[3] += y.w; }
 /* an address that the compiler does not know: what is called with it is compiled once, and names no memory of its caller */
 FN float *hidden(float *p) { asm volatile("" : "+l"(p)); return p; }
 /* by columns: thread i has column i % n and, of the rows, every so many; every thread gets its column's result. s: a number for each thread */

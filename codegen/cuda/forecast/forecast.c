@@ -299,6 +299,26 @@ walk(const Work *w, Walk *x, int from, int to, double times, double *loads, bool
 	}
 }
 
+/* Parts of k are added in loops, some slots a turn: how often these turn. */
+static bool
+adds_parts(const Work *w, SassLoop l, const Inside *i)
+{
+	return l.first < w->c->body && i->strong && !i->nested && !i->products;
+}
+
+static double
+turns_of_parts(const Work *w)
+{
+	double each = (double)w->p.m * w->p.n / (4 * 32.0 * w->warps), loads = 0;
+
+	for (uint32_t k = 0; k < w->c->loop.n; k++) {
+		Inside i = inside_of(w, w->c->loop.at[k]);
+
+		loads += adds_parts(w, w->c->loop.at[k], &i) ? i.loads : 0;
+	}
+	return loads > 0 ? at_least_one(ceil(w->parts * each / loads)) : 1;
+}
+
 /* Functions that are called, to add up what blocks left: once for each call. */
 static double
 tail_of(const Work *w)
@@ -323,10 +343,10 @@ tail_of(const Work *w)
 		Inside i = inside_of(w, c->loop.at[k]);
 		Walk x = {0};
 
-		if (c->loop.at[k].first >= c->body || !i.strong || i.nested || i.products)
+		if (!adds_parts(w, c->loop.at[k], &i))
 			continue;
 		walk(w, &x, c->loop.at[k].first, c->loop.at[k].last + 1, 1, &loads, true);
-		tail += (x.t + cu_sass_latency(SASS_ATOMG, w->hopper)) * w->parts;
+		tail += (x.t + cu_sass_latency(SASS_ATOMG, w->hopper)) * turns_of_parts(w);
 	}
 	return tail;
 }

@@ -86,6 +86,48 @@ put_sums(Gemm *x, Ix slot)
 	cu_scope_close(c, s);
 }
 
+/* How many fours of slots are on their way at a time: in registers that the sums leave free. Enough of them fill the
+ * way from L2; one after the other, each would be waited for. */
+static int
+fours_under_way(const Gemm *x, int fours)
+{
+	enum { MOST = 16, OTHERS = 24 };
+	int room = ((cu_gemm_shares(x) ? 128 : 255) - OTHERS - 4 * fours) / 4;
+
+	return room < 4 ? 4 : room < MOST ? room : MOST;
+}
+
+/* The same by matrix instructions: runs of a thread's fours, of several slots at a time. Beyond the last slot zeros are
+ * added, which change no sum that began as 0. */
+static void
+add_fours(Gemm *x, int fours, int columns, Ix step, Ix count)
+{
+	Cuda *c = x->c;
+	int most = fours_under_way(x, fours), run = most < fours ? most : fours;
+
+	while (fours % run)
+		run--;
+	int ahead = most / run;
+
+	cu_line(c, "#pragma unroll");
+	Scope runs = cu_scope_open(c, "for (int begin = 0; begin < %d; begin += %d)", fours, run);
+
+	cu_line(c, "#pragma unroll 1");
+	Scope s = cu_scope_open(c, "for (%s q = 0; q < %s; q += %d)", c->it, count, ahead);
+
+	cu_line(c, "float4 y[%d];", ahead * run);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++)", ahead * run);
+	cu_line(c,
+	        "\ty[i] = read4_fresh(&slots[(q + i / %d) * %s + ((begin + i %% %d) * %d + tid) * 4], q + i / %d < %s);",
+	        run, step, run, x->threads, run, count);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++)", ahead * run);
+	cu_line(c, "\tadd4(acc[(begin + i %% %d) / %d][(begin + i %% %d) %% %d], y[i]);", run, columns, run, columns);
+	cu_scope_close(c, s);
+	cu_scope_close(c, runs);
+}
+
 /* acc = the sums of `count` slots from `first` on, `step` apart. */
 static void
 add_slots(Gemm *x, Ix first, Ix step, Ix count)
@@ -100,11 +142,19 @@ add_slots(Gemm *x, Ix first, Ix step, Ix count)
 		cu_line(c, "\tacc[i / %d][i / 4 %% %d][i %% 4] = 0;", 4 * columns, columns);
 	else
 		cu_line(c, "\tacc[i / %d][i %% %d] = 0;", columns, columns);
-	Scope s = cu_scope_open(c, "for (%s q = 0; q < %s; q++)", c->it, count);
+	Scope s = cu_scope_open(c, "%s", "");
 
-	cu_line(c, "const float *const at = &%s[%s + q * %s];",
-	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), first, step);
-	each_sum(x, "add4_fresh", "add1_fresh");
+	cu_line(c, "const float *const slots = &%s[%s];",
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), first);
+	if (p->mma) {
+		add_fours(x, rows * columns, columns, step, count);
+	} else {
+		Scope each = cu_scope_open(c, "for (%s q = 0; q < %s; q++)", c->it, count);
+
+		cu_line(c, "const float *const at = &slots[q * %s];", step);
+		each_sum(x, NULL, "add1_fresh");
+		cu_scope_close(c, each);
+	}
 	cu_scope_close(c, s);
 }
 
