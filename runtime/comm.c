@@ -595,6 +595,54 @@ comm_thread(RtHost *h)
 	return bad;
 }
 
+/* Processors may differ: all take the first image, of one executable, that each of them runs. */
+static bool
+comm_image(RtHost *h)
+{
+	typedef struct Able {
+		uint64_t images, program;
+	} Able;
+	Able mine = {.images = h->able, .program = RT_HASH_START};
+	size_t *at = rt_alloc(sizeof *at * (size_t)(comm.size + 1));
+	uint64_t able = h->able;
+	uint8_t *all = NULL;
+	bool one = true;
+	int lacks = -1, image = 0;
+
+	for (int i = 0; i < h->nimages; i++)
+		mine.program = rt_hash(mine.program, h->images[i]->program, strlen(h->images[i]->program));
+	comm_gather(h, &mine, sizeof mine, &all, at);
+	for (int r = 0; r < comm.size; r++) {
+		Able his;
+
+		memcpy(&his, all + at[r], sizeof his);
+		one &= his.program == mine.program;
+		lacks = lacks < 0 && !(able & his.images) ? r : lacks;
+		able &= his.images;
+	}
+	free(all);
+	free(at);
+	if (!one) /* comm_same says so */
+		return true;
+	if (!able) {
+		h->agreed = true;
+		return rt_fail(&h->error,
+		               "no image of the program runs on every process's %s: not on that of rank %d (%s) and "
+		               "those before it; build with an --arch that all have, too",
+		               h->image->device ? "device" : "CPU", lacks, comm_host(lacks));
+	}
+	while (!(able >> image & 1))
+		image++;
+	if (h->images[image] == h->image)
+		return true;
+	if (!rt_host_take(h, image))
+		return false;
+	if (comm.rank == 0 && !h->opt.quiet)
+		fprintf(stderr, "note: processors differ: the image for %s is the best that all have\n",
+		        h->program.arch);
+	return true;
+}
+
 static bool
 comm_same(RtHost *h)
 {
@@ -688,6 +736,8 @@ comm_open(RtHost *h)
 	threads = comm_meet(h, &nodes);
 	comm_run(h, comm_begin_life, NULL);
 	comm_hush(h);
+	if (!comm_image(h))
+		return rt_die(h);
 	if (h->program.shards < comm.size) {
 		rt_fail(&h->error,
 		        "%d processes are more than the model's %lld shard%s: train.shards = %d or --shards %d makes "

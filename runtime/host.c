@@ -88,6 +88,22 @@ host_cpu_has(const char *name)
 }
 #endif
 
+/* MANTOU_WITHOUT="avx512f avx2": features that the CPU is taken not to have. */
+static bool
+host_without(const char *name)
+{
+	const char *list = getenv("MANTOU_WITHOUT");
+
+	while (list && *list) {
+		size_t n = strcspn(list, " ");
+
+		if (n == strlen(name) && strncmp(list, name, n) == 0)
+			return true;
+		list += n + (list[n] == ' ');
+	}
+	return false;
+}
+
 /* NULL if all are there. */
 static const char *
 rt_cpu_missing(const char *needs, char *buf, size_t n)
@@ -99,7 +115,7 @@ rt_cpu_missing(const char *needs, char *buf, size_t n)
 		size_t len = strcspn(needs, " ");
 
 		snprintf(buf, n, "%.*s", (int)len, needs);
-		if (len && !host_cpu_has(buf))
+		if (len && (host_without(buf) || !host_cpu_has(buf)))
 			return buf;
 		needs += len + (needs[len] == ' ');
 	}
@@ -114,11 +130,35 @@ host_missing(RtHost *h, const RtImage *m, char *buf, size_t n)
 	return h->opt.command == RT_C_INFO ? NULL : m->device->missing(h, m, buf, n); /* info needs no device */
 }
 
+static bool
+host_check_kernels(RtHost *h)
+{
+	for (int g = 0; g < RT_G_COUNT && !h->image->call; g++)
+		for (int k = 0; k < h->program.graph[g].nrow; k++)
+			if (h->program.graph[g].row[k].fn >= h->image->nkernel)
+				return rt_fail(&h->error, "the program's descriptor: kernel %s has no function",
+				               h->program.graph[g].row[k].name);
+	return true;
+}
+
+bool
+rt_host_take(RtHost *h, int image)
+{
+	h->image = h->images[image];
+	h->program = (RtProgram){0};
+	if (!rt_program_read(&h->program, h->image->program, &h->error))
+		return false;
+	for (int mode = 0; mode <= RT_M_EVAL; mode++)
+		h->pace[mode].start = h->program.threads_start;
+	return host_check_kernels(h);
+}
+
 /* The first image that this CPU, or its device, runs. */
 static bool
 host_choose(RtHost *h)
 {
 	char all[1280] = "", word[512];
+	int first = -1;
 	const RtDevice *device = h->nimages ? h->images[0]->device : NULL;
 
 	for (int i = 0; i < h->nimages; i++)
@@ -133,30 +173,20 @@ host_choose(RtHost *h)
 		size_t used = strlen(all);
 
 		if (!missing) {
-			h->image = m;
-			if (!rt_program_read(&h->program, m->program, &h->error))
-				return false;
-			for (int mode = 0; mode <= RT_M_EVAL; mode++)
-				h->pace[mode].start = h->program.threads_start;
-			return true;
+			h->able |= (uint64_t)1 << (i & 63);
+			first = first < 0 ? i : first;
+			if (device) /* which has loaded it */
+				break;
+			continue;
 		}
 		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1,
 		         h->nimages, missing);
 	}
+	if (first >= 0)
+		return rt_host_take(h, first);
 	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch%s",
 	               device ? h->device_name : "this CPU", all,
 	               device ? ", for an older driver with its CUDA's NVRTC" : "");
-}
-
-static bool
-host_check_kernels(RtHost *h)
-{
-	for (int g = 0; g < RT_G_COUNT && !h->image->call; g++)
-		for (int k = 0; k < h->program.graph[g].nrow; k++)
-			if (h->program.graph[g].row[k].fn >= h->image->nkernel)
-				return rt_fail(&h->error, "the program's descriptor: kernel %s has no function",
-				               h->program.graph[g].row[k].name);
-	return true;
 }
 
 bool
@@ -168,7 +198,7 @@ rt_host_open(RtHost *h, const RtImage *const *images, int nimages)
 	h->order_epoch = -1;
 	h->save.step = h->best.save.step = h->best.judged = -1;
 	pthread_mutex_init(&h->lock, NULL);
-	return host_choose(h) && host_check_kernels(h);
+	return host_choose(h);
 }
 
 /* ---- memory */

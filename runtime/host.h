@@ -588,6 +588,7 @@ bool rt_joins_batch(RtHost *h, const int64_t *input_offset, int64_t ninput);
 struct RtHost {
 	const RtImage *const *images; int nimages;
 	const RtImage *image;
+	uint64_t able;                              /* by image: this CPU runs it; of a device the chosen one alone */
 	void *device; const char *device_name;      /* of image->device, */
 	size_t device_bytes;                        /* and what arena and data sets have of its memory */
 	bool fresh;                                 /* inputs stand in the host's arena that the device has not got */
@@ -649,6 +650,7 @@ static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 
 /* host.c: memory, images, entry points */
 bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
+bool rt_host_take(RtHost *h, int image);           /* another one of them, before memory is made for it */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
 void rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle); /* points run at a data set */
 void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the CPU's */
