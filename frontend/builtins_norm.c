@@ -222,14 +222,14 @@ builtin_rms_norm(Call *c, Value *result)
 	return call_give(c, to_dtype(c, ew2(c, OP_mul, y, scale), t.dtype), result);
 }
 
-/* Of images: moments of each channel, put together group by group (equal counts: Chan et al. 1979), so that no tensor
- * of pixels changes its shape, wherever its channels lie in memory. As [N, C, 1, 1]. */
+/* Of signals and images: moments of each channel, put together group by group (equal counts: Chan et al. 1979), so that
+ * no tensor of pixels changes its shape, wherever its channels lie in memory. As [N, C, 1, 1], or [N, C, 1]. */
 static Val
 image_moments(Call *c, Val x, const Type *t, int64_t groups, Val *variance)
 {
 	int64_t per = t->axis[1].n / groups;
 	Axis split[3] = {t->axis[0], axis(groups), axis(per)}, all[4] = {t->axis[0], t->axis[1], axis(1), axis(1)};
-	Val mean = moments(c, x, (int64_t[]){2, 3}, 2, variance);
+	Val mean = moments(c, x, (int64_t[]){2, 3}, t->rank - 2, variance);
 
 	if (per == 1)
 		return mean;
@@ -239,8 +239,8 @@ image_moments(Call *c, Val x, const Type *t, int64_t groups, Val *variance)
 	v = reduce_over(c, OP_mean, ew2(c, OP_add, v, ew1(c, OP_square, apart)), 2, true);
 	if (!v.id)
 		return *variance = NOVAL;
-	*variance = to_shape(c, build_expand(c->b, v, 3, split), 4, all);
-	return to_shape(c, build_expand(c->b, of_group, 3, split), 4, all);
+	*variance = to_shape(c, build_expand(c->b, v, 3, split), t->rank, all);
+	return to_shape(c, build_expand(c->b, of_group, 3, split), t->rank, all);
 }
 
 /* Other tensors as [N, groups, rest], where rest is one axis. */
@@ -269,12 +269,12 @@ builtin_group_norm(Call *c, Value *result)
 	if (!scale_and_bias(c, x, channels, &w, &has_bias, &bias))
 		return false;
 	Val y;
-	if (t.rank == 4) {
+	if (t.rank == 3 || t.rank == 4) {
 		Val wide = widen(c, x), mean = image_moments(c, wide, &t, groups, &variance);
 
-		w = per_channel(c, w, 4);
+		w = per_channel(c, w, t.rank);
 		if (has_bias)
-			bias = per_channel(c, bias, 4);
+			bias = per_channel(c, bias, t.rank);
 		y = affine(c, wide, mean, variance, eps, w, bias, has_bias);
 		return call_give(c, to_dtype(c, y, t.dtype), result);
 	}
