@@ -5,8 +5,8 @@
  * reductions. Matrix products, of the same row (algo_direct), are in matmul.c. A convolution is
  * data: per output row the first valid filter row, how many, and the input row they start at; per run of output columns
  * likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
- * no case has code of its own. Channels in groups: a panel holds columns of one group, whose channels the first
- * operand's rows begin at. Tasks are cut by shape, so results have the same bits for any number of threads. */
+ * no case has code of its own. Of a long row some columns are a piece, with the runs that these meet. Channels in
+ * groups: a panel holds columns of one group, whose channels the first operand's rows begin at. Tasks are cut by shape, so results have the same bits for any number of threads. */
 #include "algo.h"
 #include <string.h>
 
@@ -24,14 +24,27 @@ image_index(Emit *e, void *cx, V row, Ix *ix)
 	ix[3] = ix_s(i_add(e, at->ow, i_div(e, m, at->n)));
 }
 
-/* A row of pixels each. */
+/* Pixels of a piece: a row of them, or some of its columns. */
+typedef struct ImagePieces { const Type *o; int64_t cut; } ImagePieces;
+
+/* Where a piece begins within its row, and where it ends. */
+static V
+image_columns(Emit *e, const ImagePieces *p, V piece, V *end)
+{
+	int64_t OW = p->o->axis[3].n, cuts = ceil_div(OW, p->cut);
+	V first = cuts > 1 ? i_mul(e, i_rem(e, piece, k64(e, cuts)), k64(e, p->cut)) : k64(e, 0);
+
+	*end = cuts > 1 ? i_min(e, k64(e, OW), i_add(e, first, k64(e, p->cut))) : k64(e, OW);
+	return first;
+}
+
 static V
 image_pieces(Emit *e, void *cx, V piece)
 {
-	const Type *o = cx;
+	const ImagePieces *p = cx;
+	V end, first = image_columns(e, p, piece, &end);
 
-	(void)piece;
-	return i_mul(e, k64(e, o->axis[3].n), extent(e, o->axis[0]));
+	return i_mul(e, i_sub(e, end, first), extent(e, p->o->axis[0]));
 }
 
 /* Which pixels and taps meet: what is data in the kernel. */
@@ -40,13 +53,32 @@ typedef struct Walk {
 	/* output columns with the same taps: first, how many; their first input column, filter column, how many of
 	 * these */
 	int64_t *runs, nrun;
+	int64_t *cuts; /* of each piece of a row: its first run, and the one behind its last */
 	/* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
 	int64_t apart;
 	int64_t rstep, rmove, sstep, smove; /* of the filter index, of the input index per tap */
 } Walk;
 
+/* Which runs each piece of a row meets. */
+static void
+walk_cut(Arena *a, Walk *w, int64_t OW, int64_t cut)
+{
+	int64_t n = ceil_div(OW, cut), run = 0;
+
+	w->cuts = arena_array(a, int64_t, n * 2);
+	for (int64_t i = 0; i < n; i++) {
+		int64_t end = (i + 1) * cut < OW ? (i + 1) * cut : OW;
+
+		while (w->runs[run * 5] + w->runs[run * 5 + 1] <= i * cut)
+			run++;
+		w->cuts[i * 2] = run;
+		for (w->cuts[i * 2 + 1] = run; w->cuts[i * 2 + 1] < w->nrun && w->runs[w->cuts[i * 2 + 1] * 5] < end;)
+			w->cuts[i * 2 + 1]++;
+	}
+}
+
 static Walk
-walk_of(Arena *a, const Op *op, const Type *x, const Type *wt, const Type *o)
+walk_of(Arena *a, const Op *op, const Type *x, const Type *wt, const Type *o, int64_t cut)
 {
 	bool dx = op->kind == OP_conv2d_dx;
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL),
@@ -74,6 +106,7 @@ walk_of(Arena *a, const Op *op, const Type *x, const Type *wt, const Type *o)
 		else
 			memcpy(&w.runs[w.nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
 	}
+	walk_cut(a, &w, OW, cut);
 	return w;
 }
 
@@ -82,6 +115,7 @@ typedef struct Image {
 	int64_t W, C, OH, OW, K, R, S;
 	int64_t groups, own, columns_own; /* groups of channels; of one: its input channels, its columns */
 	int64_t nr, npanel;               /* columns of a panel, panels of a group */
+	int64_t cut, cuts;                /* pixels of a piece, pieces of a row */
 	bool columns;                     /* one channel: the filter's columns are the innermost sum */
 	bool made, bands;                 /* the kernel makes its input; goes over bands of a row of pixels */
 	V n;                              /* images */
@@ -108,6 +142,8 @@ image_of(const Graph *g, const Op *op, const GemmParams *p, const Epilogue *epi,
 	im.columns_own = im.K / im.groups;
 	im.npanel = ceil_div(im.columns_own, im.nr);
 	im.columns = x->axis[1].n == 1 && im.S > 1;
+	im.cut = image_cut(g, op);
+	im.cuts = ceil_div(im.OW, im.cut);
 	return im;
 }
 
@@ -117,11 +153,14 @@ image_rows(const Image *im, const Epilogue *epi, const GemmParams *p, Axis n, in
 {
 	int64_t counts = n.mul ? ANY_ROWS : 0;
 
-	for (int64_t i = 0; i < im->walk.nrun && !n.mul; i++) {
-		int64_t run = im->walk.runs[i * 5 + 1];
+	for (int64_t i = 0; i < im->cuts && !n.mul; i++)
+		for (int64_t k = im->walk.cuts[i * 2]; k < im->walk.cuts[i * 2 + 1]; k++) {
+			const int64_t *run = &im->walk.runs[k * 5];
+			int64_t lo = run[0] > i * im->cut ? run[0] : i * im->cut,
+			        hi = run[0] + run[1] < (i + 1) * im->cut ? run[0] + run[1] : (i + 1) * im->cut;
 
-		counts |= row_tiles(epi, p, run * n.n, (band < run ? band : run) * n.n);
-	}
+			counts |= row_tiles(epi, p, (hi - lo) * n.n, (band < hi - lo ? band : hi - lo) * n.n);
+		}
 	return counts;
 }
 
@@ -148,34 +187,53 @@ image_strides(Emit *e, const Image *im, bool tile, V pixel_a, V *st)
 
 /* Where a run of pixels and a panel of columns meet: offsets of input, filter and output in bytes. */
 typedef struct ImageRun {
-	V row, group, panel; /* row of pixels, group of channels, its panel */
+	V piece, row, group, panel; /* piece, its row of pixels, group of channels, its panel */
+	V first, end;        /* columns of the piece */
 	V ow, len;           /* first pixel, pixels */
 	V a0, b0, c0;
 	V np, nq; /* rows and columns of taps */
 } ImageRun;
 
-/* Opens the loop over runs of row `row`. trow, trun: walk's tables; kb: panel of all groups. */
-static ImageRun
-image_run_open(Emit *e, const Image *im, V trow, V trun, V row, V kb, V pixel_a, V pixel_c)
+/* Tables of a walk. */
+typedef struct ImageTables { V row, run, cut; } ImageTables;
+
+/* The part of run run5 / 5 that lies in the piece; its first pixel moves its input column `w0` along. */
+static void
+image_run_cut(Emit *e, const Image *im, ImageRun *r, V *w0)
 {
-	ImageRun r = {.row = row};
-	V row3 = i_mul(e, row, k64(e, 3));
-	V h0 = table_at(e, trow, row3), r0 = table_at(e, trow, i_add(e, row3, k64(e, 1)));
+	V lo = i_max(e, r->ow, r->first), hi = i_min(e, i_add(e, r->ow, r->len), r->end);
 
-	r.np = table_at(e, trow, i_add(e, row3, k64(e, 2)));
-	V run5 = i_mul(e, loop_open(e, k64(e, 0), k64(e, im->walk.nrun), 1), k64(e, 5));
+	*w0 = i_add(e, *w0, i_mul(e, i_sub(e, lo, r->ow), k64(e, im->walk.apart)));
+	r->ow = lo;
+	r->len = i_sub(e, hi, lo);
+}
 
-	r.ow = table_at(e, trun, run5);
-	r.len = table_at(e, trun, i_add(e, run5, k64(e, 1)));
-	V w0 = table_at(e, trun, i_add(e, run5, k64(e, 2)));
-	V s0 = table_at(e, trun, i_add(e, run5, k64(e, 3)));
+/* Opens the loop over runs of piece r->piece, whose columns are known. kb: panel of all groups. */
+static ImageRun
+image_run_open(Emit *e, const Image *im, const ImageTables *t, ImageRun r, V kb, V pixel_a, V pixel_c)
+{
+	V row3 = i_mul(e, r.row, k64(e, 3)), cut2 = i_mul(e, i_rem(e, r.piece, k64(e, im->cuts)), k64(e, 2));
+	V h0 = table_at(e, t->row, row3), r0 = table_at(e, t->row, i_add(e, row3, k64(e, 1)));
 
-	r.nq = table_at(e, trun, i_add(e, run5, k64(e, 4)));
+	r.np = table_at(e, t->row, i_add(e, row3, k64(e, 2)));
+	V from = im->cuts > 1 ? table_at(e, t->cut, cut2) : k64(e, 0),
+	  to = im->cuts > 1 ? table_at(e, t->cut, i_add(e, cut2, k64(e, 1))) : k64(e, im->walk.nrun);
+	V run5 = i_mul(e, loop_open(e, from, to, 1), k64(e, 5));
+
+	r.ow = table_at(e, t->run, run5);
+	r.len = table_at(e, t->run, i_add(e, run5, k64(e, 1)));
+	V w0 = table_at(e, t->run, i_add(e, run5, k64(e, 2)));
+	V s0 = table_at(e, t->run, i_add(e, run5, k64(e, 3)));
+
+	if (im->cuts > 1 && !im->bands)
+		image_run_cut(e, im, &r, &w0);
+
+	r.nq = table_at(e, t->run, i_add(e, run5, k64(e, 4)));
 	panel_find(e, im->groups, im->npanel, kb, &r.group, &r.panel);
 	V pixel = im->made ? k64(e, 0) : i_mul(e, i_add(e, i_mul(e, h0, k64(e, im->W)), w0), pixel_a);
 
 	r.a0 = i_add(e, pixel, i_mul(e, r.group, k64(e, im->own * 4)));
-	r.c0 = i_add(e, i_mul(e, i_add(e, i_mul(e, row, k64(e, im->OW)), r.ow), pixel_c),
+	r.c0 = i_add(e, i_mul(e, i_add(e, i_mul(e, r.row, k64(e, im->OW)), r.ow), pixel_c),
 	             i_add(e, i_mul(e, r.group, k64(e, im->columns_own * 4)), i_mul(e, r.panel, k64(e, im->nr * 4))));
 	V tap = i_add(e, i_mul(e, r0, k64(e, im->S)), s0);
 
@@ -212,8 +270,8 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 	EpilogueTile et = {.rows = r.count,
 	                   .column = column,
 	                   .columns = i_min(e, k64(e, nr), columns_left),
-	                   .piece = u->row,
-	                   .done = i_add(e, i_mul(e, u->ow, n), first),
+	                   .piece = u->piece,
+	                   .done = i_add(e, i_mul(e, i_sub(e, u->ow, u->first), n), first),
 	                   .carried = i_sub(e, r.lo, r.first),
 	                   .tile = out,
 	                   .tile_columns = nr,
@@ -229,6 +287,38 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 	rows_close(e, &r, epi, &et, &at_block);
 }
 
+/* The piece's tiles: all its panels, or, of one panel, all pieces. t: the piece or the panel; [first, last): the
+ * others. */
+static void
+image_piece(Emit *e, const Image *im, const GemmParams *p, const ImageTables *tables, const Tiles *tiles, V t, V first,
+            V last, const V buffers[3], V strides, bool tile, Epilogue *epi)
+{
+	const Op *op = epi->op;
+	const ImagePieces pieces = {val_type(e->g, op->out[0]), im->cut};
+	int64_t band = prologue_pixels(e->g, op, p);
+	V pixel_a = i_mul(e, im->n, k64(e, im->C * 4)), pixel_c = i_mul(e, im->n, k64(e, im->K * 4));
+	V made0 = k64(e, 0), made1 = NULL, inner = p->panel_outer ? loop_open(e, first, last, 1) : NULL;
+	ImageRun run = {.piece = p->panel_outer ? inner : t};
+
+	run.first = image_columns(e, &pieces, run.piece, &run.end);
+	run.row = im->cuts > 1 ? i_div(e, run.piece, k64(e, im->cuts)) : run.piece;
+	/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
+	 * band, whether it is made here or stands in memory */
+	if (im->bands) {
+		made0 = loop_open(e, run.first, run.end, band);
+		made1 = i_min(e, i_add(e, made0, k64(e, band)), run.end);
+	}
+	if (im->made)
+		prologue_row(e, op->in[0], run.row, made0, made1, buffers[0]);
+	inner = inner ? inner : loop_open(e, first, last, 1);
+	run = image_run_open(e, im, tables, run, p->panel_outer ? t : inner, pixel_a, pixel_c);
+	if (im->columns)
+		run.nq = columns_as_sum(e, strides, run.nq);
+	image_tiles(e, im, p, tiles, &run, made0, made1, buffers, strides, tile, epi);
+	for (int i = 0; i < 2 + im->bands; i++)
+		loop_close(e);
+}
+
 static void
 image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
@@ -238,46 +328,32 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	Emit e = {0};
 	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
-	int64_t panels = im.groups * im.npanel, slices = p->panel_outer ? im.OH : panels;
+	int64_t panels = im.groups * im.npanel, pieces = im.OH * im.cuts, slices = p->panel_outer ? pieces : panels;
 
 	if (fresh) {
-		im.walk = walk_of(e.arena, op, val_type(g, op->in[0]), val_type(g, op->in[1]), o);
+		im.walk = walk_of(e.arena, op, val_type(g, op->in[0]), val_type(g, op->in[1]), o, im.cut);
 		emit_lanes(&e, p->lanes);
 		im.n = extent(&e, o->axis[0]);
 		V in = im.made ? scratch_ptr(&e, 0) : buffer(&e, abuf), weights = buffer(&e, bbuf),
 		  out = epilogue_raw(&e, epi, p->mr, im.nr, &tile);
-		int64_t band = im.bands ? prologue_pixels(g, op, p) : im.OW;
 		Tiles tiles = tiles_make(
 		        &e, p, tile && p->pack ? ceil_div(im.columns_own, p->lanes) * p->lanes : im.columns_own,
-		        image_rows(&im, epi, p, o->axis[0], band));
-		V pixel_a = i_mul(&e, im.n, k64(&e, im.C * 4)), pixel_c = i_mul(&e, im.n, k64(&e, im.K * 4)),
-		  st[S_COUNT];
+		        image_rows(&im, epi, p, o->axis[0], im.bands ? prologue_pixels(g, op, p) : im.OW));
+		V st[S_COUNT];
 
-		image_strides(&e, &im, tile, pixel_a, st);
-		V strides = strides_block(&e, st), trow = table(&e, im.walk.rows, im.OH * 3),
-		  trun = table(&e, im.walk.runs, im.walk.nrun * 5);
-		V first, last, t = slices_open(&e, slices, &first, &last), made0 = k64(&e, 0), made1 = NULL;
+		image_strides(&e, &im, tile, i_mul(&e, im.n, k64(&e, im.C * 4)), st);
+		V strides = strides_block(&e, st);
+		ImageTables tables = {table(&e, im.walk.rows, im.OH * 3), table(&e, im.walk.runs, im.walk.nrun * 5),
+		                      im.cuts > 1 ? table(&e, im.walk.cuts, im.cuts * 2) : NULL};
+		V first, last, t = slices_open(&e, slices, &first, &last);
 
-		/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
-		 * band, whether it is made here or stands in memory */
-		if (im.bands) {
-			made0 = loop_open(&e, k64(&e, 0), k64(&e, im.OW), band);
-			made1 = i_min(&e, i_add(&e, made0, k64(&e, band)), k64(&e, im.OW));
-		}
-		if (im.made)
-			prologue_row(&e, op->in[0], t, made0, made1, in);
-		V inner = loop_open(&e, first, last, 1);
-		ImageRun run = image_run_open(&e, &im, trow, trun, p->panel_outer ? inner : t,
-		                              p->panel_outer ? t : inner, pixel_a, pixel_c);
-
-		if (im.columns)
-			run.nq = columns_as_sum(&e, strides, run.nq);
-		image_tiles(&e, &im, p, &tiles, &run, made0, made1, (V[]){in, weights, out}, strides, tile, epi);
-		for (int i = 0; i < 3 + im.bands; i++)
-			loop_close(&e);
+		image_piece(&e, &im, p, &tables, &tiles, t, first, last, (V[]){in, weights, out}, strides, tile, epi);
+		loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, slices_rows(p->panel_outer ? panels : im.OH, slices), fresh, false);
-	epilogue_finish(gc, gk, epi, image_pieces, (void *)(uintptr_t)o);
+	kernel_end(gc, &e, gk, fn, slices_rows(p->panel_outer ? panels : pieces, slices), fresh, false);
+	ImagePieces ip = {o, im.cut};
+
+	epilogue_finish(gc, gk, epi, image_pieces, &ip);
 }
 
 static void

@@ -351,8 +351,12 @@ products_pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
-	if (op->kind != OP_matmul)
-		return val_type(g, op->out[0])->axis[2].n;
+	if (op->kind != OP_matmul) {
+		const Type *o = val_type(g, op->out[0]);
+		int64_t cut = op->kind == OP_conv2d_dw ? o->axis[3].n : image_cut(g, op);
+
+		return o->axis[2].n * ceil_div(o->axis[3].n, cut);
+	}
 	matmul_mat(g, op, &m);
 	return m.batch * ceil_div(m.m.n, matmul_block(&m, p));
 }

@@ -85,6 +85,8 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	V s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3)), lo, count;
 	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))),
 	  column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+
+	wgrad_clip(e, w, &ow, &nq, &column);
 	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column),
 	             k64(e, w->N * w->line[0] * 4));
 
@@ -105,8 +107,31 @@ is_not(Emit *e, V x, V y)
 	return LLVMBuildZExt(here(e), LLVMBuildICmp(here(e), LLVMIntNE, x, y, ""), e->l->i64, "");
 }
 
-/* Opens the loops over bands of the part's rows and, within, over images; returns how many. Operands that the kernel
- * makes are made for the band. */
+int
+wgrad_cut_open(Emit *e, Wgrad *w)
+{
+	if (w->cut == w->OW)
+		return 0;
+	w->q0 = loop_open(e, k64(e, 0), k64(e, w->OW), w->cut);
+	w->q1 = i_min(e, i_add(e, w->q0, k64(e, w->cut)), k64(e, w->OW));
+	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, w->q0, k64(e, 0)), "");
+	return 1;
+}
+
+void
+wgrad_clip(Emit *e, const Wgrad *w, V *ow, V *nq, V *column)
+{
+	if (w->cut == w->OW)
+		return;
+	V lo = i_max(e, *ow, w->q0), hi = i_min(e, i_add(e, *ow, *nq), w->q1);
+
+	*column = i_add(e, *column, i_mul(e, i_sub(e, lo, *ow), k64(e, w->stride[1])));
+	*ow = lo;
+	*nq = i_sub(e, hi, lo);
+}
+
+/* Opens the loops over bands of the part's rows and, within, over images and pieces of rows; returns how many. Operands
+ * that the kernel makes are made for the band. */
 static int
 pass_open(Emit *e, const Op *op, Wgrad *w)
 {
@@ -130,13 +155,13 @@ pass_open(Emit *e, const Op *op, Wgrad *w)
 		w->grad = prologue_band(e, op, p, 1, w->band, w->end);
 	}
 	if (w->images == w->N)
-		return 1;
+		return 1 + wgrad_cut_open(e, w);
 	V first = loop_open(e, k64(e, 0), k64(e, w->N), w->images);
 
 	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, first, k64(e, 0)), "");
 	w->in = ptr_at(e, w->in, i_mul(e, first, k64(e, engine_of(p)->side_by_side ? 4 : w->line[0] * 4)));
 	w->grad = ptr_at(e, w->grad, i_mul(e, first, k64(e, w->line[1] * 4)));
-	return 2;
+	return 2 + wgrad_cut_open(e, w);
 }
 
 Wgrad
@@ -167,6 +192,7 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 	w.line[1] = pairs ? pairs_line(g, op, 1) : w.K;
 	w.channel = transposed ? w.N * 4 : 4;
 	w.images = p->images ? p->images : w.N;
+	w.cut = wgrad_cut(g, op, p);
 	return w;
 }
 

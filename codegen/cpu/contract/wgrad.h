@@ -25,10 +25,16 @@ typedef struct Wgrad {
 	V c0, c1;                /* this slice's: [c0, c1) */
 	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
 	int64_t images;          /* of a pass, or pairs of them */
+	int64_t cut;             /* output columns of a pass: OW, or a part of a row */
+	V q0, q1;                /* of this pass, where rows are cut */
 } Wgrad;
 
 Wgrad wgrad_of(const Graph *g, const Op *op, const GemmParams *p);
 void wgrad_taps(Emit *e, Wgrad *w); /* rr, ss, columns, first, last */
+/* Opens the loop over pieces of rows where these are cut, sets q0, q1 and acc; returns the number of loops. */
+int wgrad_cut_open(Emit *e, Wgrad *w);
+/* What of nq output columns from ow on, which meet input columns from `column` on, lies in the piece. */
+void wgrad_clip(Emit *e, const Wgrad *w, V *ow, V *nq, V *column);
 
 /* ---- wgrad_copied.c */
 int64_t wgrad_copied_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of a thread's memory */

@@ -48,8 +48,9 @@ copied_of(const Graph *g, const Op *op, const GemmParams *p)
 	c.step[1] = w->S == 1 ? w->stride[1] : 1;
 	c.rows = w->R == 1 ? p->band : (p->band - 1) * w->stride[0] + (w->R - 1) * w->dil[0] + 1;
 	c.rows = c.rows < w->H ? c.rows : w->H;
-	c.columns = w->S == 1 ? w->OW : w->W;
-	c.sums = p->band * w->OW * w->images;
+	c.columns = w->S == 1 ? w->cut : (w->cut - 1) * w->stride[1] + (w->S - 1) * w->dil[1] + 1;
+	c.columns = c.columns < w->W || w->S == 1 ? c.columns : w->W;
+	c.sums = p->band * w->cut * w->images;
 	c.column_panel = c.sums * c.nr * 4 + PAD;
 	c.high = ceil_div(w->C, ceil_div(w->C, p->mr));
 	c.panel = c.rows * c.columns * w->images * c.high * 4 + PAD;
@@ -81,9 +82,9 @@ wgrad_copied_bytes(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 /* ---------------------------------------------------------------- emission */
-/* A pass of a part: rows [band, end) of the gradient, images from `image` on; where its input rows begin, in memory
- * and in the copy (rows of a filter of one: the output's). */
-typedef struct Pass { V image, first, last; } Pass;
+/* A pass of a part: rows [band, end) of the gradient, images from `image` on, columns [q0, q1) of Wgrad; which input
+ * rows, and columns, it copies: [first, last), [left, right) (of a filter of one row, or column: the output's). */
+typedef struct Pass { V image, first, last, left, right, q0; } Pass;
 
 /* W numbers of operand k, image n, pixel (h, x), channel `channel`, where mask has a lane. */
 static V
@@ -132,11 +133,10 @@ static void
 copy_block(Emit *e, const Copied *c, const Op *op, const Pass *pass, V c0, V channel, V p0, V p1)
 {
 	const Wgrad *w = &c->w;
-	int64_t first = w->S == 1 ? w->ss[2] : 0, count = w->S == 1 ? w->ss[1] : w->W;
 	V to = scratch_ptr(e, 0), i = loop_open(e, pass->first, pass->last, 1);
 	V h = w->R == 1 ? i_sub(e, i_mul(e, i, k64(e, c->step[0])), k64(e, w->pad[0])) : i;
-	V j = loop_open(e, k64(e, 0), k64(e, count), 1);
-	V x = i_add(e, i_mul(e, j, k64(e, c->step[1])), k64(e, first));
+	V column = loop_open(e, pass->left, pass->right, 1), j = i_sub(e, column, pass->left);
+	V x = w->S == 1 ? i_sub(e, i_mul(e, column, k64(e, c->step[1])), k64(e, w->pad[1])) : column;
 	V n = loop_open(e, k64(e, 0), k64(e, w->images), 1);
 	V row = i_sub(e, i, w->R == 1 ? w->band : pass->first);
 	V at = i_add(e, i_mul(e, i_add(e, i_mul(e, row, k64(e, c->columns)), j), k64(e, w->images)), n);
@@ -153,15 +153,22 @@ copy_block(Emit *e, const Copied *c, const Op *op, const Pass *pass, V c0, V cha
 		loop_close(e);
 }
 
+/* Behind the pass's last column. */
+static V
+pass_end(Emit *e, const Wgrad *w)
+{
+	return w->cut < w->OW ? w->q1 : k64(e, w->OW);
+}
+
 /* Rows [o0, o1) of panels [p0, p1) of all groups', to `to`, which begins with row w->band of panel p0. */
 static void
 copy_columns(Emit *e, const Copied *c, const Op *op, const Pass *pass, V p0, V p1, V o0, V o1, V to)
 {
 	const Wgrad *w = &c->w;
 	int64_t own = w->K / w->groups;
-	V o = loop_open(e, o0, o1, 1), x = loop_open(e, k64(e, 0), k64(e, w->OW), 1);
+	V o = loop_open(e, o0, o1, 1), x = loop_open(e, pass->q0, pass_end(e, w), 1);
 	V n = loop_open(e, k64(e, 0), k64(e, w->images), 1), image = i_add(e, pass->image, n);
-	V row = i_add(e, i_mul(e, i_sub(e, o, w->band), k64(e, w->OW)), x);
+	V row = i_add(e, i_mul(e, i_sub(e, o, w->band), k64(e, w->cut)), i_sub(e, x, pass->q0));
 	V at = i_mul(e, i_add(e, i_mul(e, row, k64(e, w->images)), n), k64(e, c->nr * 4));
 	V all = loop_open(e, p0, p1, 1), group, kb;
 
@@ -180,6 +187,27 @@ copy_columns(Emit *e, const Copied *c, const Op *op, const Pass *pass, V p0, V p
 		loop_close(e);
 }
 
+/* Which columns the pass copies of its rows. */
+static void
+pass_columns(Emit *e, const Wgrad *w, Pass *pass)
+{
+	V end = pass_end(e, w);
+
+	pass->q0 = w->cut < w->OW ? w->q0 : k64(e, 0);
+	if (w->S == 1) { /* of the output's */
+		pass->left = i_max(e, pass->q0, k64(e, w->ss[0]));
+		pass->right = i_min(e, end, k64(e, w->ss[0] + w->ss[1]));
+		return;
+	}
+	pass->left = k64(e, 0), pass->right = k64(e, w->W);
+	if (w->cut == w->OW)
+		return;
+	V last = i_sub(e, i_mul(e, i_sub(e, end, k64(e, 1)), k64(e, w->stride[1])), k64(e, w->pad[1]));
+
+	pass->left = i_max(e, pass->left, i_sub(e, i_mul(e, pass->q0, k64(e, w->stride[1])), k64(e, w->pad[1])));
+	pass->right = i_min(e, pass->right, i_add(e, last, k64(e, (w->S - 1) * w->dil[1] + 1)));
+}
+
 /* Opens the loops over the part's passes; returns how many. */
 static int
 passes_open(Emit *e, Copied *c, const GemmParams *p, Pass *pass)
@@ -195,16 +223,19 @@ passes_open(Emit *e, Copied *c, const GemmParams *p, Pass *pass)
 	                      LLVMBuildICmp(here(e), LLVMIntNE, pass->image, k64(e, 0), ""), "");
 
 	w->acc = LLVMBuildZExt(here(e), again, e->l->i64, "");
+	int loops = 2 + wgrad_cut_open(e, w);
+
+	pass_columns(e, w, pass);
 	if (w->R == 1) { /* of the output's */
 		pass->first = i_max(e, w->band, k64(e, w->rr[0]));
 		pass->last = i_min(e, w->end, k64(e, w->rr[1]));
-		return 2;
+		return loops;
 	}
 	V last = i_sub(e, i_mul(e, i_sub(e, w->end, k64(e, 1)), k64(e, w->stride[0])), k64(e, w->pad[0]));
 
 	pass->first = i_max(e, k64(e, 0), i_sub(e, i_mul(e, w->band, k64(e, w->stride[0])), k64(e, w->pad[0])));
 	pass->last = i_min(e, i_add(e, last, k64(e, (w->R - 1) * w->dil[0] + 1)), k64(e, w->H));
-	return 2;
+	return loops;
 }
 
 /* Tiles of channels [ca, cb) of the block from c0 on, all filter columns of row r, over output rows [o0, o1). */
@@ -214,13 +245,16 @@ block_tiles(Emit *e, const Copied *c, const Pass *pass, V c0, V ca, V cb, V r, V
 	const Wgrad *w = &c->w;
 	V np = i_sub(e, o1, o0), s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3));
 	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))),
-	  column = w->S == 1 ? k64(e, 0) : table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+	  column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+
+	wgrad_clip(e, w, &ow, &nq, &column);
+	column = w->S == 1 ? k64(e, 0) : i_sub(e, column, pass->left);
 	V h = i_add(e, i_sub(e, i_mul(e, o0, k64(e, w->stride[0])), k64(e, w->pad[0])), i_mul(e, r, k64(e, w->dil[0])));
 	V row = w->R == 1 ? i_sub(e, o0, w->band) : i_sub(e, h, pass->first);
 	V pixel = i_add(e, i_mul(e, row, k64(e, c->columns)), column);
 	V from = ptr_at(e, scratch_ptr(e, 0), i_mul(e, pixel, k64(e, w->images * c->high * 4)));
 	V grad = ptr_at(e, columns,
-	                i_mul(e, i_add(e, i_mul(e, i_sub(e, o0, w->band), k64(e, w->OW)), ow),
+	                i_mul(e, i_add(e, i_mul(e, i_sub(e, o0, w->band), k64(e, w->cut)), i_sub(e, ow, pass->q0)),
 	                      k64(e, w->images * c->nr * 4)));
 	V rs = i_add(e, i_mul(e, i_add(e, i_mul(e, w->part, k64(e, w->R)), r), k64(e, w->S)), s);
 	V last = i_div(e, i_add(e, cb, k64(e, c->high - 1)), k64(e, c->high));
@@ -245,7 +279,7 @@ copied_strides(Emit *e, const Copied *c, V *st)
 	st[S_AK] = k64(e, c->high * 4);
 	st[S_AP] = k64(e, w->stride[0] / c->step[0] * c->columns * pixel);
 	st[S_AQ] = k64(e, w->stride[1] / c->step[1] * pixel);
-	st[S_BP] = k64(e, w->OW * column);
+	st[S_BP] = k64(e, w->cut * column);
 	st[S_BQ] = k64(e, column);
 	st[S_BK] = k64(e, c->nr * 4);
 	st[S_CM] = k64(e, w->K * 4);
