@@ -3,14 +3,16 @@
  *
  * In: a convolution or a gradient of one, its layouts.   Out: parameters of shape and CPU alone, their text in
  * the IR, bytes, what a prologue costs. Refuses (depthwise_can): groups of more than half a vector, filters of hundreds
- * of weights a row, dilations of many steps; those take the microkernel (gemm_params.c) or the plain kernel. */
+ * of weights a row, long ones with dilations of many steps; those take the microkernel (gemm_params.c) or the plain
+ * kernel. */
 #include "depthwise.h"
 #include <string.h>
 
 enum {
 	MOST_STRIDE = 8,
-	MOST_REACH =
-	    32, /* input columns from a filter's first to its last: each few of them are pixels with their own code */
+	/* input columns from a filter's first to its last, each few of them pixels with their own code; of filters of
+	 * few columns any number, as few steps lie across an edge for one of them */
+	MOST_REACH = 32, FEW_COLUMNS = (DEPTH_RUNS - 2) / 4,
 	LARGE_FILTER = 5,        /* rows: arithmetic takes longer than memory */
 	TILE_ROWS = 28,          /* pixels of a tile at least: each tile joins the states of reductions once */
 	TASKS = 16               /* at least, where rows and channels are enough */
@@ -84,7 +86,8 @@ depthwise_can(const Graph *g, const Op *op, int vector_bytes)
 		return false;
 	if (op->kind == OP_conv2d_dw && (w->dtype != DT_f32 || x->axis[0].mul))
 		return false;
-	return w->axis[3].n * per <= DEPTH_WEIGHTS && stride[1] <= MOST_STRIDE && reach <= MOST_REACH;
+	return w->axis[3].n * per <= DEPTH_WEIGHTS && stride[1] <= MOST_STRIDE &&
+	    (reach <= MOST_REACH || w->axis[3].n <= FEW_COLUMNS);
 }
 
 DepthLanes

@@ -6,7 +6,8 @@
  * data: per output row the first valid filter row, how many, and the input row they start at; per run of output columns
  * likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
  * no case has code of its own. Of a long row some columns are a piece, with the runs that these meet. Channels in
- * groups: a panel holds columns of one group, whose channels the first operand's rows begin at. Tasks are cut by shape, so results have the same bits for any number of threads. */
+ * groups: a panel holds columns of one group, whose channels the first operand's rows begin at. Tasks are cut by
+ * shape, so results have the same bits for any number of threads. */
 #include "algo.h"
 #include <string.h>
 
