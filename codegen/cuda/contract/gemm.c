@@ -44,7 +44,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
-	bool parts = cu_gemm_has_parts(op, &f);
+	bool parts = cu_gemm_has_parts(op, &f, NULL);
 	int i = 0, many = cu_machine(g)->budget.blocks;
 
 	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2)
@@ -64,7 +64,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
 		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false, false};
-	cu_gemm_parts(g, op, &f, &p);
+	cu_gemm_parts(g, op, &f, NULL, &p);
 	return p;
 }
 

@@ -107,8 +107,10 @@ int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 /* What else the group does: ops that need registers beside the sums; reductions; operands that it makes. */
 typedef struct Load { bool heavy, reduces, made[2]; } Load;
 Load cu_gemm_load(const Graph *g, int group, const Op *op);
-bool cu_gemm_has_parts(const Op *op, const Form *f); /* may k be split, so that few tiles fill the machine? */
-void cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Tiles *p); /* sets split */
+/* May k be split, so that few tiles fill the machine? An operand that is made on its way in is made once for each tile
+ * across: fewer and larger ones with parts of k are sooner worth it. l: NULL where operands are not made. */
+bool cu_gemm_has_parts(const Op *op, const Form *f, const Load *l);
+void cu_gemm_parts(const Graph *g, const Op *op, const Form *f, const Load *l, Tiles *p); /* sets split */
 /* what tune.def asks of kernels in tiles */
 Facts cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch);
 FamilyId cu_tiles_family(const Tiles *p);

@@ -126,22 +126,25 @@ cu_gemm_tiles(const Form *f, const Tiles *p)
 }
 
 bool
-cu_gemm_has_parts(const Op *op, const Form *f)
+cu_gemm_has_parts(const Op *op, const Form *f, const Load *l)
 {
-	return op->kind == OP_conv2d_dw || cu_form_count(f->k, f->nk) >= 2048;
+	int64_t least = l && (l->made[0] || l->made[1]) ? 1024 : 2048;
+
+	return op->kind == OP_conv2d_dw || cu_form_count(f->k, f->nk) >= least;
 }
 
 void
-cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Tiles *p)
+cu_gemm_parts(const Graph *g, const Op *op, const Form *f, const Load *l, Tiles *p)
 {
 	const Budget *b = &cu_machine(g)->budget;
 	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k);
-	int64_t split = (cu_gemm_threads(p) > 128 ? 1 : 2) * b->blocks / tiles;
+	int64_t split = (cu_gemm_threads(p) > 128 ? 1 : 2) * b->blocks / tiles,
+	        each = l && (l->made[0] || l->made[1]) && op->kind != OP_conv2d_dw ? 4 : 8;
 
-	split = split > steps / 8 ? steps / 8 : split;
+	split = split > steps / each ? steps / each : split;
 	while (split > 1 && split * tiles * p->m * p->n * 4 > b->l2)
 		split--;
-	if (split > 1 && cu_gemm_has_parts(op, f) && !f->classes)
+	if (split > 1 && cu_gemm_has_parts(op, f, l) && !f->classes)
 		p->split = (int)split;
 }
 

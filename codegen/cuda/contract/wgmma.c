@@ -112,7 +112,7 @@ between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, bool fe
 	for (int i = few ? 1 : 0; i < 2; i++) {
 		Tiles t = all[i];
 
-		cu_gemm_parts(g, op, f, &t);
+		cu_gemm_parts(g, op, f, NULL, &t);
 		double time = tiles_time(m, f, &t, depth);
 
 		if ((t.split > 1 && i == 0) || cu_form_count(f->m, f->nm) <= t.m / 2 || time >= least)
@@ -158,10 +158,10 @@ wgmma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const L
 {
 	Form f = cu_form(g, op);
 	bool along_k;
-	const char *why = declines(g, group, op, cx, l, cu_gemm_has_parts(op, &f), p, value);
+	const char *why = declines(g, group, op, cx, l, cu_gemm_has_parts(op, &f, l), p, value);
 
 	if (!why) {
-		cu_gemm_parts(g, op, &f, p);
+		cu_gemm_parts(g, op, &f, l, p);
 		/* where products bind: what is made on its way in is made for each tile across */
 		if (*value >= 1 && p->n >= 128 && !l->made[0] && !l->made[1] &&
 		    cu_operand_run(g, &f, 1, &along_k) % 8 == 0)

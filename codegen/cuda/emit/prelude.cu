@@ -372,39 +372,59 @@ static __device__ __noinline__ float rows_sum(const float *p, int pitch, int row
 	return strips_sum(x, n, s);
 }
 
-/* how many rows of `all` tile i of `size` rows has */
+/* tiles of `size` rows each, the last of every `tiles` with what is left of `all`; number `first` is the first that is meant */
 typedef struct Tiling { int first, tiles, size, all; } Tiling;
-FN float tile_rows(Tiling t, int i) { int left = t.all - (t.first + i) % t.tiles * t.size; return (float)(left < t.size ? left : t.size); }
-/* of means at p, squares about them at q, and counts, or those of tiles where there are none */
+/* of rows as strip takes them the weights: from memory, or how many rows a tile has. at: the number of row i's tile among `tiles`, then that of the next strip; by: step % tiles */
+FN void strip_weights(float *k, const float *counts, Tiling t, int *at, int by, int pitch, int i, int step, int rows, int column)
+{
+	if (counts) { strip(k, counts, pitch, i, step, rows, column); return; }
+#pragma unroll
+	for (int q = 0; q < AHEAD; q++) {
+		int left = t.all - *at * t.size;
+		k[q] = i + q * step < rows ? (float)(left < t.size ? left : t.size) : 0.0f;
+		*at += by;
+		*at -= *at >= t.tiles ? t.tiles : 0;
+	}
+}
+FN void strip_about(float *about, const float *m, const float *y, const float *k, float mean, int i, int step, int rows)
+{
+#pragma unroll
+	for (int q = 0; q < AHEAD; q++)
+		if (i + q * step < rows) {
+			float d = m[q] - mean;
+			*about += fmaf(d * d, k[q], y[q]);
+		}
+}
+/* of means at p, squares about them at q, and counts, or those of tiles where there are none; the first strip is read once */
 static __device__ __noinline__ void rows_moments(float *mean, float *squares, float *count, const float *p, const float *q, const float *counts, Tiling t, int pitch, int rows, int n, int width, float *s)
 {
-	int column = threadIdx.x % n, step = blockDim.x / n;
-	float sum = 0, all = 0, about = 0;
-	for (int i = threadIdx.x / n; i < rows && column < width; i += AHEAD * step) {
-		float m[AHEAD], k[AHEAD];
-		strip(m, p, pitch, i, step, rows, column);
-		if (counts) strip(k, counts, pitch, i, step, rows, column);
+	int column = threadIdx.x % n, step = blockDim.x / n, first = threadIdx.x / n, next = first + AHEAD * step, by = step % t.tiles, at = (t.first + first) % t.tiles;
+	int end = column < width ? rows : 0;
+	float sum = 0, all = 0, about = 0, m[AHEAD], y[AHEAD], k[AHEAD];
+	strip(m, p, pitch, first, step, end, column);
+	strip(y, q, pitch, first, step, end, column);
+	strip_weights(k, counts, t, &at, by, pitch, first, step, end, column);
 #pragma unroll
-		for (int q = 0; q < AHEAD; q++) {
-			if (!counts) k[q] = i + q * step < rows ? tile_rows(t, i + q * step) : 0.0f;
-			sum = fmaf(m[q], k[q], sum);
-			all += k[q];
-		}
+	for (int u = 0; u < AHEAD; u++) { sum = fmaf(m[u], k[u], sum); all += k[u]; }
+	int again = at;
+#pragma unroll 1
+	for (int i = next; i < end; i += AHEAD * step) {
+		float m[AHEAD], k[AHEAD];
+		strip(m, p, pitch, i, step, end, column);
+		strip_weights(k, counts, t, &at, by, pitch, i, step, end, column);
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) { sum = fmaf(m[u], k[u], sum); all += k[u]; }
 	}
 	*count = strips_sum(all, n, s);
 	sum = strips_sum(sum, n, s);
 	*mean = *count > 0 ? sum / *count : 0.0f;
-	for (int i = threadIdx.x / n; i < rows && column < width; i += AHEAD * step) {
-		float m[AHEAD], k[AHEAD], y[AHEAD];
-		strip(m, p, pitch, i, step, rows, column);
-		strip(y, q, pitch, i, step, rows, column);
-		if (counts) strip(k, counts, pitch, i, step, rows, column);
-#pragma unroll
-		for (int j = 0; j < AHEAD; j++)
-			if (i + j * step < rows) {
-				float d = m[j] - *mean;
-				about += fmaf(d * d, counts ? k[j] : tile_rows(t, i + j * step), y[j]);
-			}
+	strip_about(&about, m, y, k, *mean, first, step, end);
+#pragma unroll 1
+	for (int i = next; i < end; i += AHEAD * step) {
+		strip(m, p, pitch, i, step, end, column);
+		strip(y, q, pitch, i, step, end, column);
+		strip_weights(k, counts, t, &again, by, pitch, i, step, end, column);
+		strip_about(&about, m, y, k, *mean, i, step, end);
 	}
 	*squares = strips_sum(about, n, s);
 }

@@ -119,7 +119,8 @@ add_fours(Gemm *x, int fours, int columns, Ix step, Ix count)
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int i = 0; i < %d; i++)", ahead * run);
 	cu_line(c,
-	        "\ty[i] = read4_fresh(&slots[(q + i / %d) * %s + ((begin + i %% %d) * %d + tid) * 4], q + i / %d < %s);",
+	        "\ty[i] = read4_fresh(&slots[(q + i / %d) * %s + ((begin + i %% %d) * %d + tid) * 4], "
+	        "q + i / %d < %s);",
 	        run, step, run, x->threads, run, count);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int i = 0; i < %d; i++)", ahead * run);
