@@ -22,6 +22,23 @@ add_bias(Call *c, Val y, Val bias, int64_t n, int trailing)
 	return ew2(c, OP_add, y, trailing ? to_shape(c, bias, 1 + trailing, axes) : bias);
 }
 
+/* conv2d(16, 32, 3) of 16 channels: PyTorch's in, out, k, where the input is not counted here. */
+static bool
+counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride)
+{
+	return out == in && call_given(c, "stride") && k >= 8 && k > 2 * stride;
+}
+
+static void
+warn_counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride)
+{
+	if (counts_input(c, in, out, k, stride))
+		sema_warning(c->sema, call_loc(c, "k"),
+		             "%s: channels is %lld, as the input has, and k is %lld: if these are the input's channels "
+		             "and the result's, write %s(%lld, %lld)",
+		             c->op->name, (long long)out, (long long)k, c->op->name, (long long)k, (long long)stride);
+}
+
 /* A window that reaches over the padded input has no position at all. */
 static bool
 window_fits(Call *c, const int64_t size[2], const int64_t k[2], const int64_t pad[2], const int64_t dilation[2])
@@ -54,6 +71,7 @@ builtin_conv2d(Call *c, Value *result)
 		return call_fail(c, call_loc(c, "groups"),
 		                 "groups is %lld, must divide both the input's %lld channels and the output's %lld",
 		                 (long long)groups, (long long)in, (long long)out);
+	warn_counts_input(c, in, out, k[0], stride[0]);
 	if (!window_fits(c, size, k, pad, dilation))
 		return false;
 	DType t = val_type(call_graph(c), x)->dtype;
@@ -82,6 +100,7 @@ builtin_conv_transpose2d(Call *c, Value *result)
 	if (!image(c, &x, &in, size) || !arg_int(c, "channels", 1, INT32_MAX, &out) || !arg_pair(c, "k", 1, k)
 	    || !arg_pair(c, "stride", 1, stride) || !arg_pair(c, "pad", 0, pad) || !arg_pair(c, "output_pad", 0, extra))
 		return false;
+	warn_counts_input(c, in, out, k[0], stride[0]);
 	Type tx = val_type_of(c, x);
 	Axis axes[4] = {tx.axis[0], axis(out)};
 	for (int i = 0; i < 2; i++) {
@@ -124,7 +143,8 @@ signal(Call *c, Val *x, Window1 *w)
 	return arg_float_tensor(c, "x", x) && arg_rank(c, "x", *x, 3, "[N, C, T]") &&
 	       axis_fixed(c, "input", *x, 1, &w->in) && axis_fixed(c, "input", *x, 2, &w->n) &&
 	       arg_int(c, "channels", 1, INT32_MAX, &w->out) && arg_int(c, "k", 1, INT32_MAX, &w->k) &&
-	       arg_int(c, "stride", 1, INT32_MAX, &w->stride) && arg_int(c, "pad", 0, INT32_MAX, &w->pad);
+	       arg_int(c, "stride", 1, INT32_MAX, &w->stride) && arg_int(c, "pad", 0, INT32_MAX, &w->pad) &&
+	       (warn_counts_input(c, w->in, w->out, w->k, w->stride), true);
 }
 
 /* The weight and x as of one row; the bias. */
@@ -257,6 +277,11 @@ builtin_dense(Call *c, Value *result)
 		return call_fail(c, c->loc, "input is a scalar, needs at least 1 axis [..., in]");
 	if (!axis_fixed(c, "input", x, t.rank - 1, &in))
 		return false;
+	if (call_arg(c, "bias")->kind == V_INT)
+		return call_fail(c, call_loc(c, "bias"),
+		                 "bias is the integer %lld, needs true, false or a tensor; the input's features are "
+		                 "not counted: dense(x, %lld)",
+		                 (long long)call_arg(c, "bias")->i, (long long)call_arg(c, "bias")->i);
 	int64_t dims[] = {out, in};
 	double edge = 1 / sqrt((double)in);
 	Init even = {INIT_UNIFORM, -edge, edge};

@@ -18,6 +18,17 @@ affine(Call *c, Val x, Val mean, Val variance, double eps, Val weight, Val bias,
 	return has_bias ? ew2(c, OP_add, y, bias) : y;
 }
 
+/* eps is small. Libraries whose layers must be told the number of channels have it where eps stands here. */
+static bool
+arg_eps(Call *c, double *eps)
+{
+	if (!arg_num(c, "eps", 0, INFINITY, eps))
+		return false;
+	return *eps < 1 ? true
+	                : call_fail(c, call_loc(c, "eps"),
+	                            "eps is %g, needs less than 1; the number of channels is the input's own", *eps);
+}
+
 /* v [C] against axis 1 of a tensor of the given rank. */
 static Val
 per_channel(Call *c, Val v, int rank)
@@ -150,7 +161,7 @@ builtin_batch_norm(Call *c, Value *result)
 	bool has_bias;
 	Type t;
 
-	if (!channels_of(c, &x, &t, &channels) || !arg_num(c, "eps", 0, INFINITY, &eps) ||
+	if (!channels_of(c, &x, &t, &channels) || !arg_eps(c, &eps) ||
 	    !arg_num(c, "momentum", 0, 1, &momentum) || !scale_and_bias(c, x, channels, &w, &has_bias, &bias))
 		return false;
 	Type stat = type_of(t.dtype == DT_f64 ? DT_f64 : DT_f32, 1, (Axis[]){axis(channels)});
@@ -184,7 +195,7 @@ builtin_layer_norm(Call *c, Value *result)
 	bool has_bias;
 	double eps;
 
-	if (!arg_float_tensor(c, "x", &x) || !arg_num(c, "eps", 0, INFINITY, &eps))
+	if (!arg_float_tensor(c, "x", &x) || !arg_eps(c, &eps))
 		return false;
 	Type t = val_type_of(c, x);
 	if (!t.rank)
@@ -207,7 +218,7 @@ builtin_rms_norm(Call *c, Value *result)
 	Val x, w;
 	Init init;
 
-	if (!arg_float_tensor(c, "x", &x) || !arg_num(c, "eps", 0, INFINITY, &eps))
+	if (!arg_float_tensor(c, "x", &x) || !arg_eps(c, &eps))
 		return false;
 	Type t = val_type_of(c, x);
 	if (!t.rank)
@@ -254,7 +265,7 @@ builtin_group_norm(Call *c, Value *result)
 	Type t;
 
 	if (!channels_of(c, &x, &t, &channels) || !arg_int(c, "groups", 1, INT32_MAX, &groups) ||
-	    !arg_num(c, "eps", 0, INFINITY, &eps))
+	    !arg_eps(c, &eps))
 		return false;
 	if (channels % groups)
 		return call_fail(c, call_loc(c, "groups"), "groups is %lld, must divide the input's %lld channels",
