@@ -86,6 +86,9 @@ typedef struct Parser {
 	uint32_t condition;      /* line of the last `if` or `require` */
 	int held; Loc held_at;   /* an item's keyword, until the bodies before it are closed */
 	const char *text;        /* last token, for messages */
+	const char *before, *first; /* the token before it; the first one of its line */
+	int bracket;             /* open [ so far */
+	bool settings;           /* inside data, train or generate */
 	bool failed;             /* a syntax error was reported */
 	bool failed_settings;    /* one in data or train: a setting may be missing */
 	bool lost;               /* an item was dropped, so a name may be unknown through no fault of its user */

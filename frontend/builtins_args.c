@@ -201,12 +201,16 @@ bool
 arg_dtype(Call *c, const char *name, DType *out)
 {
 	const Value *a = call_arg(c, name);
+	Buf list = {0};
 
-	if (a->kind != V_DTYPE)
-		return call_fail(c, call_loc(c, name), "%s is %s, needs one of f64 f32 f16 bf16 i64 i32 u8 bool", name,
-		                 value_text(c, a));
 	*out = (DType)a->i;
-	return true;
+	if (a->kind == V_DTYPE)
+		return true;
+	for (int t = DT_none + 1; t < DT_COUNT; t++)
+		buf_printf(&list, " %s", dtype_info[t].name);
+	call_fail(c, call_loc(c, name), "%s is %s, needs one of%s", name, value_text(c, a), list.at);
+	buf_free(&list);
+	return false;
 }
 
 bool

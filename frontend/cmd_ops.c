@@ -199,12 +199,14 @@ no_word(Arena *a, const char *name, const Alias *alias)
 	int n = 0;
 
 	if (alias)
-		return failure("there is no '%s'; it is '%s' here: %s", name, alias->here, alias->example);
+		return failure("there is no '%s'; it is '%s' here: %s", name, alias->here, alias_line(a, alias));
 	if (why)
 		return failure("'%s' is not there yet: %s", name, why);
 	for (int i = 0; i < nwords && n < 1024; i++)
 		names[n++] = words[i].name;
 	near = suggest_known(name, names, n);
+	if (!(near && called_so(near, name)) && advice("", name))
+		return failure("there is no '%s': %s", name, advice("", name));
 	if (!(near && called_so(near, name)) && (look = takers(a, name)))
 		return failure("'%s' is an argument of: %s", name, look);
 	look = near && (called_so(near, name) || holds(near, name)) ? NULL : related(a, name, false);
@@ -242,7 +244,7 @@ one_name(Arena *a, const Options *o, const char *name, Buf *b)
 		buf_printf(b, k == found - 1 ? "}\n" : "}");
 	if (!o->json && alias)
 		buf_printf(b, "Other libraries call something else %s; it is %s here: %s\n", name, alias->here,
-		           alias->example);
+		           alias_line(a, alias));
 	return EXIT_GOOD;
 }
 

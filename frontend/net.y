@@ -235,7 +235,8 @@ no_attribute(Parser *p, const Node *of, Loc at, const char *name)
 	if (of->kind == N_ERROR)
 		return;
 	if (alias)
-		diag_error(p->diags, at, "only `.shape` follows a point; `%s` is `%s` here: %s", name, alias->here, alias->example);
+		diag_error(p->diags, at, "only `.shape` follows a point; `%s` is `%s` here: %s", name, alias->here,
+		           alias_line(p->arena, alias));
 	else
 		diag_error(p->diags, at, "a value has no `%s`; only `.shape` follows a point, and operators take values as "
 		           "x |> relu or relu(x)", name);
@@ -280,12 +281,43 @@ put_symbol(Buf *b, const char *before, const char *name)
 		buf_printf(b, "%s`%s`", before, name);
 }
 
+/* What was probably meant, of what other languages write so. wants_set: `=` was expected. */
+static const char *
+meant(const Parser *p, bool wants_set)
+{
+	static const char *const heads[] = {"for", "if", "else", "repeat", "while"};
+	const char *t = p->text;
+
+	if (!strcmp(t, ",") && !p->bracket && (p->settings || !strcmp(p->first, "output")))
+		return p->settings ? "nothing stands between settings" : "each output is a statement of its own";
+	for (size_t k = 0; k < sizeof heads / sizeof *heads && !strcmp(t, ":"); k++)
+		if (!strcmp(p->first, heads[k]))
+			return "a body stands in { }";
+	if (!strcmp(t, ":") && p->bracket > 0)
+		return "slice(x, axis, start, end) takes a part of a tensor";
+	if (!strcmp(t, "=") && !strcmp(p->before, "loss"))
+		return "a loss has no name: loss mse(x, y)";
+	if ((!strcmp(t, "=") && !strcmp(p->before, "metric")) || (!strcmp(t, "(") && !strcmp(p->first, "metric")))
+		return "a metric has a name: metric right = accuracy(x, y)";
+	if (!strcmp(t, "(") && wants_set)
+		return "a call gives a value, which needs a name: h = f(x)";
+	if (*t && !t[1] && strchr("+-*/", *t) && wants_set)
+		return "a name is set by = alone: h = h + x";
+	if (!strcmp(t, "/") && p->fresh)
+		return "a comment begins with #";
+	if (!strcmp(t, "else") && !p->fresh && strcmp(p->before, "}"))
+		return "a choice is a statement: if c { h = x } else { h = y }";
+	return NULL;
+}
+
 static int
 yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 {
 	yysymbol_kind_t want[5], found = yypcontext_token(cx);
 	Loc at = *yypcontext_location(cx);
 	int n = yypcontext_expected_tokens(cx, want, 5);
+	bool wants_set = false;
+	const char *hint;
 	Buf b = {0};
 
 	p->failed = true;
@@ -298,6 +330,11 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 		buf_printf(&b, "unexpected `%s`", p->text);
 	for (int k = 0; k < n && k < 4 && n <= 4; k++)
 		put_symbol(&b, !k ? ", needs " : k == n - 1 ? " or " : ", ", yysymbol_name(want[k]));
+	for (int k = 0; k < n; k++)
+		wants_set |= !strcmp(yysymbol_name(want[k]), "'='");
+	hint = found == YYSYMBOL_YYEOF ? NULL : meant(p, wants_set);
+	if (hint)
+		buf_printf(&b, ": %s", hint);
 	if (is_keyword(found))
 		for (int k = 0; k < n; k++)
 			if (want[k] == YYSYMBOL_NAME) {
@@ -308,7 +345,7 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 		buf_printf(&b, ": a } is missing");
 	if (is_keyword(found) && alias_written(p->text))
 		buf_printf(&b, " (as an operator `%s` is `%s` here: %s)", p->text, alias_written(p->text)->here,
-		           alias_written(p->text)->example);
+		           alias_line(p->arena, alias_written(p->text)));
 	if (p->text[0] == '=' && !p->text[1] && p->condition == at.line)
 		buf_printf(&b, " (`==` compares)");
 	diag_error(p->diags, at, "%s", b.at);

@@ -85,6 +85,8 @@ sema_unknown_value(Sema *s, Loc at, const char *name)
 	else if (builtin_named(name) || map_get(&s->block_of, name))
 		sema_error(s, at, "`%s` is %s: a call needs ( )", name,
 		           builtin_named(name) ? "an operator" : "a block");
+	else if (!strcmp(name, "pi"))
+		sema_error(s, at, "there is no `pi` here: %s", advice("", name));
 	else
 		sema_error(s, at, "there is no `%s` here", name);
 }
@@ -113,9 +115,11 @@ unknown_call(Sema *s, const Node *n)
 	near = suggest_known(n->s, c.at, c.n);
 	if (alias)
 		sema_error(s, n->loc, "there is no operator or block `%s`; it is `%s` here: %s", n->s, alias->here,
-		           alias->example);
+		           alias_line(s->arena, alias));
 	else if (near)
 		sema_error(s, n->loc, "there is no operator or block `%s`; did you mean `%s`?", n->s, near);
+	else if (advice("", n->s))
+		sema_error(s, n->loc, "there is no operator or block `%s`: %s", n->s, advice("", n->s));
 	else
 		sema_error(s, n->loc, "there is no operator or block `%s`", n->s);
 }
@@ -210,11 +214,15 @@ bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char
 			sema_error(s, given[k].loc, "%s: argument `%s` is given twice", n->s, param[i]);
 		} else if (given[k].name) {
 			const char *near = suggest_known(given[k].name, param, nparam);
+			const char *why = builtin_named(n->s) ? advice(n->s, given[k].name) : NULL;
 			const char *all = nparam ? param[0] : "nothing";
 
 			for (int p = 1; p < nparam && !near; p++)
 				all = arena_printf(s->arena, "%s, %s", all, param[p]);
-			if (near)
+			if (why)
+				sema_error(s, given[k].loc, "%s: there is no argument `%s`: %s", n->s, given[k].name,
+				           why);
+			else if (near)
 				sema_error(s, given[k].loc, "%s: there is no argument `%s`; did you mean `%s`?", n->s,
 				           given[k].name, near);
 			else

@@ -271,10 +271,14 @@ default_setting(Arena *a, const char *text)
 static const SpecRow *
 spec_find(Place p, const char *group, const Value *v)
 {
-	const char *names[NSPECS], *near, *why = builtin_not_yet(v->s);
+	static const char *const types[] = {"f32", "bf16", "f16"};
+	const char *names[NSPECS + 3], *near, *why = builtin_not_yet(v->s);
+	bool precision = !strcmp(group, "precision");
 	Buf list = {0};
 	int n = 0;
 
+	for (; precision && n < 3; n++) /* types are no names of calls */
+		buf_printf(&list, "%s%s", n ? ", " : "", names[n] = types[n]);
 	for (int k = 0; k < NSPECS; k++) {
 		if (strcmp(specs[k].group, group))
 			continue;
@@ -338,9 +342,13 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 		if (i < n) {
 			sema_error(p.s, v->at[k].loc, "%s: argument `%s` is given twice", v->s, names[i]);
 		} else if (v->names[k]) {
-			const char *near = suggest_known(v->names[k], names, n);
+			const char *near = suggest_known(v->names[k], names, n), *why = advice(v->s, v->names[k]);
 
-			sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k],
+			if (why)
+				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`: %s", v->s, v->names[k],
+				           why);
+			else
+				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k],
 			           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 		} else {
 			sema_error(p.s, v->loc, "%s: %d arguments, takes at most %d", v->s, v->n, n);
@@ -357,7 +365,10 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 			arg[i] = default_setting(p.s->arena, rule[i].def);
 		} else {
 			good = false;
-			sema_error(p.s, v->loc, "%s: argument `%s` is missing", v->s, names[i]);
+			sema_error(p.s, v->loc, "%s: argument `%s` is missing%s%s%s", v->s, names[i],
+			           i && given[0] && !v->names[0] ? ": what stands first is `" : "",
+			           i && given[0] && !v->names[0] ? names[0] : "",
+			           i && given[0] && !v->names[0] ? "`" : "");
 		}
 		arg[i].name = names[i];
 	}
@@ -541,6 +552,10 @@ row_find(Sema *s, const char *item, const Arg *a)
 		names[n++] = rows[k].name;
 	}
 	near = suggest_known(a->name, names, n);
+	if (advice(item, a->name)) {
+		sema_error(s, a->loc, "%s has no setting `%s`: %s", item, a->name, advice(item, a->name));
+		return -1;
+	}
 	sema_error(s, a->loc, "%s has no setting `%s`%s%s%s", item, a->name, near ? "; did you mean `" : "",
 	           near ? near : "", near ? "`?" : "");
 	return -1;
@@ -730,11 +745,13 @@ settings_word(Arena *a, int k, Word *w)
 
 /* ---------------------------------------------------------------- readers beside the model's inputs */
 
+/* what: the reader names files, "training file"; NULL: it gives inputs by itself. */
 static void
 check_count(Sema *s, const char *reader, const char *what, int gives)
 {
 	if (gives != s->model->inputs.n) {
-		sema_error(s, s->reader_loc, "data.reader: %s %s: %d; the model has %d input%s", reader, what, gives,
+		sema_error(s, s->reader_loc, "data.reader: %s %s %d %s%s, the model has %d input%s", reader,
+		           what ? "names" : "gives", gives, what ? what : "input", gives == 1 ? "" : "s",
 		           s->model->inputs.n, s->model->inputs.n == 1 ? "" : "s");
 		sema_note(s, s->model_loc, "the model");
 	}
@@ -823,26 +840,26 @@ settings_check_inputs(Sema *s)
 	if (!r || r->kind != SET_CALL)
 		return;
 	if (!strncmp(name, "cifar", 5)) {
-		check_count(s, name, "gives inputs", 2);
+		check_count(s, name, NULL, 2);
 		check_elements(s, name, 0, 3 * 32 * 32, "an image [3, 32, 32]");
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "idx") || !strcmp(name, "npy")) {
 		static const char *const sets[] = {"train", "test"};
 
 		for (int k = 0; k < 2; k++)
-			check_count(s, name, k ? "names test files" : "names training files",
+			check_count(s, name, k ? "test file" : "training file",
 			            setting_arg(r, sets[k])->nargs);
 	} else if (!strcmp(name, "csv")) {
 		check_columns(s, setting_arg(r, "columns"), setting_arg(r, "header")->i);
 	} else if (!strcmp(name, "tokens")) {
-		check_count(s, name, "gives inputs", 2);
+		check_count(s, name, NULL, 2);
 		for (int k = 0; k < 2; k++)
 			check_elements(s, name, k, setting_arg(r, "length")->i,
 			               k ? "the window's targets" : "the window's ids");
 	} else if (!strcmp(name, "coco")) {
 		int64_t most = setting_arg(r, "boxes")->i;
 
-		check_count(s, name, "gives inputs", 3);
+		check_count(s, name, NULL, 3);
 		check_images(s, name, setting_arg(r, "size"), NULL);
 		check_elements(s, name, 1, 4 * most, "boxes [boxes, 4]");
 		check_elements(s, name, 2, most, "labels of the boxes");
@@ -852,13 +869,13 @@ settings_check_inputs(Sema *s)
 			           "for the test set",
 			           setting_arg(r, "images")->nargs);
 	} else if (!strcmp(name, "skipgram")) {
-		check_count(s, name, "gives inputs", 4);
+		check_count(s, name, NULL, 4);
 		check_elements(s, name, 0, 1, "the word in the middle");
 		check_elements(s, name, 1, 2 * setting_arg(r, "window")->i, "its neighbours, 2 * window");
 		check_elements(s, name, 2, 1, "how many neighbours there are");
 		check_elements(s, name, 3, setting_arg(r, "negatives")->i, "negatives");
 	} else if (!strcmp(name, "images")) {
-		check_count(s, name, "gives inputs", 2);
+		check_count(s, name, NULL, 2);
 		check_images(s, name, setting_arg(r, "size"), setting_arg(r, "resize"));
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch * s->shards) {

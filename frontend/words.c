@@ -172,6 +172,37 @@ alias_written(const char *name)
 }
 
 const char *
+alias_line(Arena *a, const Alias *alias)
+{
+	const char *text = alias->example, *line = "", *end;
+
+	for (; (end = strchr(text, '\n')); text = end + 1) /* statements may share a line */
+		line = arena_printf(a, "%s%.*s  ", line, (int)(end - text), text);
+	return arena_printf(a, "%s%s", line, text);
+}
+
+const char *
+advice(const char *place, const char *name)
+{
+	static const struct { const char *place, *name, *text; } table[] = {
+#define ADVICE(where, what, why) {where, #what, why},
+#include "advice.def"
+#undef ADVICE
+	};
+	const char *general = NULL;
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		if (!names_alike(table[i].name, name))
+			continue;
+		if (!*place || !strcmp(table[i].place, place))
+			return table[i].text;
+		if (!strcmp(table[i].place, "*") && strcmp(place, "train") && strcmp(place, "data"))
+			general = table[i].text;
+	}
+	return general;
+}
+
+const char *
 suggest_known(const char *name, const char *const *names, int n)
 {
 	for (int k = 0; k < n; k++)

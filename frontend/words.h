@@ -26,6 +26,10 @@ extern const Alias aliases[]; extern const int naliases;
 bool names_alike(const char *a, const char *b);
 /* The row of a name that has an example, else NULL. */
 const Alias *alias_written(const char *name);
+const char *alias_line(Arena *a, const Alias *alias);    /* its example on one line */
+/* What stands in the place of another library's argument or setting (advice.def), or NULL. place: the operator,
+ * optimizer or schedule called, "train", "data"; "" for any. */
+const char *advice(const char *place, const char *name);
 /* One of names: alike, else by an alias, else the nearest spelling, else NULL. */
 const char *suggest_known(const char *name, const char *const *names, int n);
 
