@@ -181,8 +181,9 @@ csv_fail(const CsvFile *f, int64_t line, int column, const char *from, const cha
 {
 	const char *name = column < f->ncolumn && f->column[column].name ? f->column[column].name : "";
 
-	rt_fail(e, "column %d%s%.64s%s: \"%.*s\" %s", column, *name ? " (" : "", name, *name ? ")" : "",
-	        (int)(to - from < 40 ? to - from : 40), from, what);
+	rt_fail(e, "column %d%s%.64s%s: \"%.*s\" %s%s", column, *name ? " (" : "", name, *name ? ")" : "",
+	        (int)(to - from < 40 ? to - from : 40), from, what,
+	        line == 1 ? ": a first line of headings is skipped with header = true" : "");
 	return line > 0 ? rt_context(e, "%s:%lld", f->f->path, (long long)line)
 	                : rt_context(e, "%s: changed while it was in use", f->f->path);
 }
@@ -359,9 +360,10 @@ csv_in_order(const Csv *v, CsvFile *f, RtError *e)
 		need += v->p->input[k].example;
 	if (need != f->ncolumn)
 		return rt_fail(e,
-		               "%s: has %d columns, the inputs hold %lld elements an example: columns = {...} says "
-		               "which feed which",
-		               f->f->path, f->ncolumn, (long long)need);
+		               "%s: has %d column%s, the inputs hold %lld elements an example: %s",
+		               f->f->path, f->ncolumn, f->ncolumn == 1 ? "" : "s", (long long)need,
+		               f->ncolumn == 1 ? "delimiter = \";\" or another parts columns"
+		                               : "columns = {...} says which feed which");
 	for (int k = 0; k < v->p->ninput; k++)
 		for (int64_t at = 0; at < v->p->input[k].example; at++, c++)
 			f->column[c].k = k, f->column[c].at = at;
@@ -375,6 +377,8 @@ csv_head(const Csv *v, CsvFile *f, Text *t, RtError *e)
 	Text back;
 	int room = 0;
 
+	if (t->end - t->at >= 6 && memcmp(t->at, "\x93NUMPY", 6) == 0)
+		return rt_fail(e, "%s: is a .npy file: reader = npy(...) reads it", f->f->path);
 	if (t->end - t->at >= 3 && memcmp(t->at, "\xef\xbb\xbf", 3) == 0)
 		t->at += 3;                      /* the mark that some programs put before UTF-8 */
 	if (!csv_begin(t))

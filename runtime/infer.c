@@ -56,8 +56,8 @@ infer_input(RtHost *h, const char *name, const char *file, RtData *d, bool *end,
 	for (int i = 1; good && i < a.rank; i++)
 		row *= a.shape[i];
 	if (good && (a.rank < 1 || a.shape[0] % p->input[k].rows || row * p->input[k].rows != p->input[k].example))
-		good = rt_fail(e, "%s: %lld elements a row do not make input %s, which has %lld an example", f->path,
-		               (long long)row, name, (long long)p->input[k].example);
+		good = rt_fail(e, "%s: %lld element%s a row do not make input %s, which has %lld an example", f->path,
+		               (long long)row, row == 1 ? "" : "s", name, (long long)p->input[k].example);
 	n = good ? a.shape[0] / p->input[k].rows : 0;
 	if (good && d->examples >= 0 && n != d->examples)
 		good = rt_fail(e, "%s holds %lld examples, the inputs before it %lld", f->path, (long long)n,

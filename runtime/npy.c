@@ -107,7 +107,14 @@ npy_dtype(RtNpy *h, const char *descr, RtError *e)
 	for (int t = 1; t < RT_DTYPE_COUNT; t++)
 		if (*rt_dtype[t].npy && strcmp(rt_dtype[t].npy, little) == 0)
 			h->dtype = t;
-	return h->dtype || rt_fail(e, "element type '%s' is not one of f8 f4 f2 i8 i4 u1 b1", descr);
+	if (h->dtype)
+		return true;
+	char list[80];
+	int n = 0;
+	for (int t = 1; t < RT_DTYPE_COUNT; t++)
+		if (*rt_dtype[t].npy)
+			n += snprintf(list + n, sizeof list - (size_t)n, " %s", rt_dtype[t].npy + 1);
+	return rt_fail(e, "element type '%s' is not one of%s: numpy's astype makes it one", descr, list);
 }
 
 static bool

@@ -243,6 +243,30 @@ options_find(const char *name, size_t n, char letter)
 	return NULL;
 }
 
+/* What other programs call an option: its name here, or what to do. */
+static const struct { const char *name, *here; } option_aliases[] = {
+        {"lr", "did you mean --rate?"},
+        {"learning-rate", "did you mean --rate?"},
+        {"learning_rate", "did you mean --rate?"},
+        {"max-steps", "did you mean --steps?"},
+        {"num-epochs", "did you mean --epochs?"},
+        {"workers", "did you mean --readers?"},
+        {"num-workers", "did you mean --readers?"},
+        {"checkpoint", "did you mean --weights, --resume or --save?"},
+        {"load", "did you mean --weights or --resume?"},
+        {"out", "did you mean --save?"},
+        {"verbose", "progress is printed unless --quiet"},
+        {"batch", "the batch is fixed when building: mantou build --batch N"},
+        {"batch-size", "the batch is fixed when building: mantou build --batch N"},
+        {"batch_size", "the batch is fixed when building: mantou build --batch N"},
+        {"precision", "precision is fixed when building: mantou build --precision"},
+        {"device", "the target is fixed when building: mantou build --target cpu or cuda"},
+        {"gpu", "the target is fixed when building: mantou build --target cuda"},
+        {"weight-decay", "--set optimizer.weight_decay=X sets it"},
+        {"wd", "--set optimizer.weight_decay=X sets it"},
+        {"momentum", "--set optimizer.momentum=X sets it"},
+};
+
 static int
 options_unknown(const RtOptions *o, const char *name, size_t n)
 {
@@ -254,6 +278,9 @@ options_unknown(const RtOptions *o, const char *name, size_t n)
 	for (int i = 0; i < RT_COUNT(option_rows); i++)
 		if (strchr(option_rows[i].commands, option_commands[o->command].letter))
 			names[count++] = option_rows[i].name;
+	for (int i = 0; i < RT_COUNT(option_aliases); i++)
+		if (strcmp(option_aliases[i].name, wrong) == 0)
+			return options_wrong(o, "unknown option --%s; %s", wrong, option_aliases[i].here);
 	near = rt_suggest(wrong, names, count);
 	if (near)
 		return options_wrong(o, "unknown option --%s; did you mean --%s?", wrong, near);

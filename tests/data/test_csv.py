@@ -129,6 +129,13 @@ def test_broken():
     m = build('train { batch = 2 }\ndata { reader = csv("t.csv", "t.csv") }\nmodel m(x: f32[N, 3]) { loss mean(x) }\n')
     put("t.csv", "a,b\n1,2\n")
     run([m, "train"], status=1, err="t.csv: has 2 columns, the inputs hold 3 elements an example: columns = {...} says which feed which")
+    put("t.csv", "a;b;c\n1;2;3\n")
+    run([m, "train"], status=1, err='t.csv: has 1 column, the inputs hold 3 elements an example: delimiter = ";" or another parts columns')
+    open("t.csv", "wb").write(b"\x93NUMPY\1\0 \n")
+    run([m, "train"], status=1, err="t.csv: is a .npy file: reader = npy(...) reads it")
+    m = build('train { batch = 2 }\ndata { reader = csv("t.csv", "t.csv", header = false) }\nmodel m(x: f32[N, 2]) { loss mean(x) }\n')
+    put("t.csv", "a,b\n1,2\n3,4\n")
+    run([m, "train"], status=1, err='t.csv:1: column 0: "a" is no number: a first line of headings is skipped with header = true')
 
 
 TESTS = [test_fields, test_numbers, test_delimiters_and_numbers_of_columns, test_same_bits, test_broken]
