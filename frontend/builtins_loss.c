@@ -5,11 +5,45 @@
  * memory; a label out of range is found by a check op. Losses of f16 and bf16 inputs are computed in f32. */
 #include "builtins.h"
 
+/* A loss of logits that is given what softmax or sigmoid made of them trains, and badly. */
+static void
+warn_no_logits(Call *c, Val x, bool softmax)
+{
+	const Op *op = val_op(call_graph(c), x);
+
+	while (op && op->kind == OP_reshape)
+		op = val_op(call_graph(c), op->in[0]);
+	if (!op)
+		return;
+	const char *point = op->path ? strrchr(op->path, '.') : NULL, *label = point ? point + 1 : op->path;
+	bool made = label && !strncmp(label, "softmax", 7) && label[7 + strspn(label + 7, "0123456789")] == 0;
+
+	if (op->kind == OP_sigmoid || (softmax && made))
+		sema_warning(c->sema, call_loc(c, "logits"),
+		             "%s: logits are made by %s, and the loss takes it of them: leave it out", c->op->name,
+		             op->kind == OP_sigmoid ? "sigmoid" : "softmax");
+}
+
+/* A share for each class in place of a class's number. */
+static bool
+shares_of_classes(Call *c, Val logits)
+{
+	const Value *label = call_arg(c, "label");
+
+	if (label->kind != V_TENSOR || !dtype_is_float(val_type(call_graph(c), label->tensor)->dtype) ||
+	    !type_same_shape(val_type(call_graph(c), label->tensor), val_type(call_graph(c), logits)))
+		return false;
+	call_fail(c, c->loc, "label is %s, needs a class's number, not a share for each class: with these write "
+	          "-mean(sum(label * log_softmax(logits), axes = -1))", val_text(c, label->tensor));
+	return true;
+}
+
 /* logits [..., classes] and label [...]: label comes back as i32 or i64. */
 static bool
 classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
 {
-	if (!arg_float_tensor(c, "logits", logits) || !arg_int_tensor(c, "label", label))
+	if (!arg_float_tensor(c, "logits", logits) || shares_of_classes(c, *logits) ||
+	    !arg_int_tensor(c, "label", label))
 		return false;
 	*t = val_type_of(c, *logits);
 	Type tl = val_type_of(c, *label);
@@ -19,8 +53,10 @@ classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
 	if (!agree) {
 		call_fail(
 		        c, c->loc,
-		        "logits are %s, label is %s; label needs the axes of logits but the last, which counts classes",
-		        val_text(c, *logits), val_text(c, *label));
+		        "logits are %s, label is %s; label needs the axes of logits but the last, which counts "
+		        "classes%s",
+		        val_text(c, *logits), val_text(c, *label),
+		        tl.rank == t->rank && tl.axis[tl.rank - 1].n == 1 ? ": squeeze(label, -1)" : "");
 		call_note_val(c, "logits", *logits);
 		call_note_val(c, "label", *label);
 		return false;
@@ -101,6 +137,7 @@ builtin_cross_entropy(Call *c, Value *result)
 		return false;
 	if (!ignored_label(c, &has_ignore, &ignored))
 		return false;
+	warn_no_logits(c, call_arg(c, "logits")->tensor, true);
 	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
 	int last = t.rank - 1;
@@ -179,6 +216,8 @@ builtin_binary_cross_entropy(Call *c, Value *result)
 
 	if (!two_sides(c, "logits", "target", true, &x, &target))
 		return false;
+	if (call_arg(c, "logits")->kind == V_TENSOR)
+		warn_no_logits(c, call_arg(c, "logits")->tensor, false);
 	Val tail = ew1(c, OP_log1p, ew1(c, OP_exp, ew1(c, OP_neg, ew1(c, OP_abs, x))));
 	Val above = ewn(c, OP_maximum, x, 0), taken = ew2(c, OP_mul, x, target);
 	Val each = ew2(c, OP_add, ew2(c, OP_sub, above, taken), tail);
