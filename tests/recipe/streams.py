@@ -6,7 +6,9 @@ import subprocess
 
 import numpy as np
 
-from recipe import build, run, test
+from recipe import MANTOU, build, run, test
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
 NET = """model m(x: f32[N, 4], z: f32[N], y: f32[N]) {
     p = x |> dense(8) |> batch_norm |> tanh |> dense(1) as head |> squeeze(1)
@@ -39,6 +41,32 @@ def from_file(m, x):
     np.save("one.npy", x)
     run(m, "infer", "--weights", "w.safetensors", "--input", "x=one.npy", "--output", "p=p.npy")
     return np.load("p.npy")
+
+
+def block(path, kind, has):
+    """The first fenced block of that kind in a document that holds has."""
+    text = open(os.path.join(ROOT, path)).read()
+    return next(b for b in re.findall("```%s\n(.*?)```" % kind, text, re.S) if has in b)
+
+
+@test
+def the_cookbooks_server():
+    """Its Python runs as it stands there, on the program that the README makes."""
+    home, names = os.getcwd(), {}
+    os.mkdir("readme"), os.chdir("readme")
+    try:
+        exec(block("README.md", "python", "np.save"), {})
+        open("price.net", "w").write(block("README.md", "net", "model price"))
+        run(MANTOU, "build", "price.net")
+        run("./price", "train", "--epochs", "1", "--quiet")
+        exec(block("models/cookbook.md", "python", "Popen"), names)
+        more = [names["predict"](x) for x in (np.load("test-x.npy")[:5], np.ones((1, 8), "f4"))]
+        names["server"].stdin.close()
+        assert names["server"].wait() == 0
+        run("./price", "infer", "--weights", "price.safetensors", "--input", "x=test-x.npy", "--output", "predicted=p.npy")
+        assert names["answer"].shape == (3,) and (more[0] == np.load("p.npy")[:5]).all() and np.isfinite(more[1]).all()
+    finally:
+        os.chdir(home)
 
 
 @test
