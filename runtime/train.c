@@ -53,7 +53,7 @@ train_resume(RtHost *h, int64_t per)
 		h->total = r.total;                  /* nothing asked for: as the run was planned */
 	if (!h->opt.has_seed)
 		h->run.seed = r.seed;
-	if (!train_same(h, "T =", r.total, h->total) ||
+	if (!train_same(h, "a length in updates of T =", r.total, h->total) ||
 	    !train_same(h, "batch", r.batch, h->program.batch * h->program.shards) ||
 	    !train_same(h, "shards =", r.shards, h->program.shards) || !train_same(h, "seed", r.seed, h->run.seed) ||
 	    (r.examples && !train_same(h, "a data set of", r.examples, h->train.examples)))

@@ -154,7 +154,7 @@ def stopped_and_resumed_is_the_same():
 @test
 def resume_keeps_the_plan():
     train("--steps", "30", "--stop", "10", "--save", "a.safetensors")
-    train("--resume", "a.safetensors", "--steps", "40", status=1, err="T = 30, this run 40.*--replan")
+    train("--resume", "a.safetensors", "--steps", "40", status=1, err="a length in updates of T = 30, this run 40.*--replan")
     train("--resume", "a.safetensors", "--seed", "9", status=1, err="seed 3, this run 9.*--replan")
     train("--resume", "a.safetensors", "--steps", "40", "--replan", "--save", "b.safetensors")
     assert load("b.safetensors")[1]["total_steps"] == "40"
