@@ -8,6 +8,9 @@
  * within a warp, bar.warp.sync begins a new time. */
 #include <stdio.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "atomic.h"
 #include "device.h"
@@ -317,6 +320,85 @@ shared_quick(const Warp *w, Block *b, uint32_t self, uint32_t at, uint32_t bytes
 	return true;
 }
 
+/* Lanes that read the same words of this block: true if nothing is wrong with it, and then it is noted. Of readers the
+ * last two are kept, which are the last two of the lanes. */
+static inline bool
+shared_quick_same(const Warp *w, Block *b, uint32_t self, uint32_t lanes, uint32_t at, uint32_t bytes)
+{
+	uint32_t offset = at - SHARED_BASE, mine = (self - 1) / LANES, clock = w->clock[mine],
+	         last = 31 - (uint32_t)__builtin_clz(lanes),
+	         before = 31 - (uint32_t)__builtin_clz(lanes & ~(1u << last));
+
+	if (at < SHARED_BASE || offset >= b->shared_bytes || bytes > b->shared_bytes - offset || offset & (bytes - 1))
+		return false;
+	for (uint32_t k = offset / 4; k < (offset + bytes) / 4; k++) {
+		const SharedWord *v = &b->word[k];
+		uint32_t its = (v->write - 1u) / LANES, state;
+
+		memcpy(&state, b->shared_state + k * 4, 4);
+		if (state != MEM_WRITTEN * 0x01010101u ||
+		    (v->write && !(mine == its ? v->write_clock < clock : v->write_clock <= w->clock[its])))
+			return false;
+	}
+	for (uint32_t k = offset / 4; k < (offset + bytes) / 4; k++) {
+		word_read(&b->word[k], self + before, clock, 15);
+		word_read(&b->word[k], self + last, clock, 15);
+	}
+	return true;
+}
+
+static inline uint32_t
+lanes_at(const uint32_t low[LANES], uint32_t here)
+{
+	uint32_t same = 0;
+
+#ifdef __SSE2__
+	for (int i = 0; i < LANES; i += 4) {
+		__m128i four = _mm_loadu_si128((const __m128i *)(const void *)(low + i));
+
+		four = _mm_cmpeq_epi32(four, _mm_set1_epi32((int)here));
+		same |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(four)) << i;
+	}
+#else
+	for (int i = 0; i < LANES; i++)
+		same |= (uint32_t)(low[i] == here) << i;
+#endif
+	return same;
+}
+
+/* Reads of shared memory where lanes share words, as the operands of a product in tiles: looked at once for all of
+ * them. Returns the lanes that are left; where the first two have words of their own, so have the others. */
+static uint32_t
+load_same(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes, const uint32_t *reg)
+{
+	Block *b = w->block;
+	uint32_t low[LANES], self = b->rank * MAX_WARPS * LANES + w->base + 1, left = m, alone = 0;
+
+	if (x->space != SPACE_SHARED || !b->launch->checks || x->wide != 4 || x->bytes != 4)
+		return m;
+	for (int i = 0; i < LANES; i++)
+		low[i] = (uint32_t)at[i];
+	for (uint32_t todo = m, same; todo && alone < 2; todo &= ~same) {
+		uint32_t here = low[__builtin_ctz(todo)];
+
+		same = lanes_at(low, here) & m;
+		if (!(same & (same - 1))) {
+			alone++;
+			continue;
+		}
+		if (!shared_quick_same(w, b, self, same, here, bytes))
+			continue;
+		left &= ~same;
+		for (uint32_t k = 0; k < x->n; k++) {
+			uint32_t v;
+
+			memcpy(&v, b->shared + (here - SHARED_BASE) + k * 4, 4);
+			FOR_LANES(i, same) REG(w, uint32_t, reg[k])[i] = v;
+		}
+	}
+	return left;
+}
+
 static inline uint8_t *
 lane_at(Warp *w, const Ins *x, uint32_t lane, uint64_t at, uint32_t bytes, bool write)
 {
@@ -399,6 +481,7 @@ op_load(Warp *w, const Ins *x, uint32_t m)
 		memcpy(w->rf + reg[0], row, (size_t)size * LANES);
 		return;
 	}
+	m = row ? m : load_same(w, x, m, at, size, reg);
 	FOR_LANES(i, m) {
 		const uint8_t *p = row ? row + i * size : lane_at(w, x, i, at[i], size, false);
 
