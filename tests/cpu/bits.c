@@ -2,7 +2,7 @@
  *
  * In: modules in text (bits.ir), each one group around a contraction, with lines of kernels:
  *   ; space TEXT     the text of a kernel whose numbers may be lists, 6|12: all points that fit, of all spaces of the
- *                    module, have the same results
+ *                    module, have the same results; of more than 16 half, with LONG in the environment all
  *   ; other TEXT     kernels that add up in another order: their results differ from those
  * Out: a line per failure, the number of points that ran, exit 1 if any failed. Whether a point fits, select says.
  * All points of a module run on the same numbers, tasks in a shuffled order, all examples of a batch but one; results
@@ -90,6 +90,15 @@ results_by(Run *r, const char *text, size_t bytes, const char *arch, const char 
 	return true;
 }
 
+/* Of a large space every second point by chance, the same each time; all with --long. */
+static bool
+left_out(const Space *s, int i)
+{
+	const char *word = getenv("LONG");
+
+	return s->n > 16 && i > 0 && !(word && *word) && (uint32_t)i * 2654435761u >> 31;
+}
+
 /* The line's kernels against the first results of the module. */
 static void
 run_line_of(Run *r, const char *name, const char *text, size_t bytes, const char *arch, const char *line, bool same,
@@ -102,7 +111,7 @@ run_line_of(Run *r, const char *name, const char *text, size_t bytes, const char
 	for (int i = 0; i < s.n; i++) {
 		Buf got = {0};
 
-		if (!results_by(r, text, bytes, arch, s.text[i], &got))
+		if (left_out(&s, i) || !results_by(r, text, bytes, arch, s.text[i], &got))
 			continue;
 		fit++;
 		r->ncase++;
