@@ -1,5 +1,6 @@
-/* fuzz_main.c: a mutation run of fixed seed over a target's valid files: fuzz_NAME [ROUNDS [SEED]]; or those files
- * written into a folder, where libFuzzer starts from them: fuzz_NAME --seeds FOLDER.
+/* fuzz_main.c: a mutation run of fixed seed over a target's valid files: fuzz_NAME [ROUNDS [SEED]], ten times the
+ * rounds with LONG in the environment; or those files written into a folder, where libFuzzer starts from them:
+ * fuzz_NAME --seeds FOLDER.
  *
  * Every input ends at a page that cannot be read, so that reading one byte too many is a crash also without a
  * sanitizer; a round of ten seconds is a crash too. In a debugger, `round` says which input it was. Mutations: bits,
@@ -96,7 +97,8 @@ fuzz_write_seeds(const char *folder, uint8_t *work)
 int
 main(int argc, char **argv)
 {
-	long rounds = argc > 1 ? atol(argv[1]) : 20000;
+	const char *more = getenv("LONG");
+	long rounds = (argc > 1 ? atol(argv[1]) : 20000) * (more && *more ? 10 : 1);
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
 	long page = sysconf(_SC_PAGESIZE);
 	size_t span = ((FUZZ_ROOM + (size_t)page - 1) / (size_t)page) * (size_t)page;
