@@ -130,7 +130,7 @@ if [ -n "$only" ]; then
 elif [ -n "$quick" ]; then
 	all="eval runtime layout cpu-algos cpu-asked cpu-narrow cuda-algos lang unit cudasim numeric gradient golden"
 else
-	all="cuda cudnn meson sink cli conformance train gpu bench device"
+	all="cuda meson sink conformance cli cudnn train nccl gpu models distribute device bench tune race data"
 	for g in tests/*/run.sh; do
 		g=${g#tests/}
 		g=${g%/run.sh}
