@@ -393,6 +393,8 @@ bool group_is_map(const Graph *g, int group);
 /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the
  * operand's place */
 bool view_moves_nothing(const Graph *g, const Op *op);
+/* Lets `to`, what a reshape makes of `from`, lie so that nothing moves; false: it cannot. */
+bool reshape_lies(const Type *from, Type *to);
 /* does its op store it, of a planned graph? A view in its operand's place is there already */
 bool val_is_stored(const Graph *g, Val v);
 Axis check_limit(const Op *check);                           /* what its elements are below */

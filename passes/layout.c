@@ -383,10 +383,6 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
 
-		if (op->kind == OP_reshape && !type_is_plain(val_type(g, op->in[0])))
-			tell_copy(g, cx, op, val_info(g, op->in[0]),
-			          "a reshape needs row-major elements, its operand lies channels-innermost: the copy "
-			          "stays");
 		/* a stored value has its state's layout */
 		if (op->kind == OP_store) {
 			State *st = module_state(m, attr_str(op, A_state));
@@ -412,6 +408,21 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 		          "results are row-major, this lies channels-innermost: one copy");
 		t = type_of((DType)t.dtype, t.rank, t.axis);
 		g->result.at[i].v = build_op(&b, OP_reshape, &v, 1, NULL, &t);
+	}
+}
+
+/* Copies that are not those of copy_operands, between shapes. */
+static void
+tell_reshapes(const Graph *g, PassCtx *cx)
+{
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->kind == OP_reshape && !type_is_plain(val_type(g, op->in[0])) && !view_moves_nothing(g, op) &&
+		    !type_same_shape(val_type(g, op->in[0]), val_type(g, op->out[0])))
+			tell_copy(g, cx, op, val_info(g, op->in[0]),
+			          "a reshape needs row-major elements, its operand lies channels-innermost: the copy "
+			          "stays");
 	}
 }
 
@@ -441,5 +452,8 @@ pass_layout(Module *m, PassCtx *cx)
 		layout_images(m, cx);
 	for (uint32_t i = 0; i < m->graph.n && cx->target; i++)
 		changed |= !m->graph.at[i]->is_loop && layout_fold_views(m->graph.at[i], cx);
+	for (uint32_t i = 0; i < m->graph.n && cx->target && cx->target->layout.images; i++)
+		if (!m->graph.at[i]->is_loop)
+			tell_reshapes(m->graph.at[i], cx);
 	return changed;
 }

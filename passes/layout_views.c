@@ -6,6 +6,7 @@
  * where the projections left them, heads side by side, and leaves its result where the next projection reads it; its
  * gradient likewise. The target says which layouts of which operands and results its kernels take
  * (Target.layout.strided), and a verdict what came of it.
+ * Likewise reshapes that cut axes, or join them, before and behind transpositions, of what lies channels-innermost.
  * Declined: what others read too, or what is a result of the graph, which lies in rows. */
 #include "layout_views.h"
 #include <math.h>
@@ -140,13 +141,48 @@ fold_result(const Views *x, const Op *op, int k)
 	                                     op_info[op->kind].name));
 }
 
+/* ---------------------------------------------------------------- axes cut and joined around transpositions */
+static bool
+read_by_transpositions(const Views *x, Val v)
+{
+	for (uint32_t u = 0; u < x->users[v.id].n; u++)
+		if (x->g->op.at[x->users[v.id].at[u]].kind != OP_transpose)
+			return false;
+	return x->users[v.id].n && !x->result[v.id];
+}
+
+/* What a reshape makes of a value that lies otherwise, for transpositions alone; what a transposition makes, for a
+ * reshape alone whose result does: of the three copies of a channel's pixels laid out as a larger image (Shi et al.
+ * 2016, arXiv:1609.05158) one is left, the transposition. */
+static bool
+fold_reshape(const Views *x, const Op *op)
+{
+	Graph *g = x->g;
+	Val in = op->in[0], out = op->out[0];
+	const Op *from = val_op(g, in);
+	Type t;
+
+	if (view_moves_nothing(g, op))
+		return false;
+	if (!type_is_plain(val_type(g, in)) && read_by_transpositions(x, out)) {
+		t = *val_type(g, out);
+		return reshape_lies(val_type(g, in), &t) &&
+		       decide(x, op, &g->op.at[x->users[out.id].at[0]], out, &t, NULL);
+	}
+	if (type_is_plain(val_type(g, out)) || !from || from->kind != OP_transpose || x->result[in.id] ||
+	    x->users[in.id].n != 1)
+		return false;
+	t = *val_type(g, in);
+	return reshape_lies(val_type(g, out), &t) && decide(x, from, op, in, &t, NULL);
+}
+
 bool
 layout_fold_views(Graph *g, PassCtx *cx)
 {
 	Views x = {.g = g, .cx = cx};
-	bool changed = false;
+	bool changed = false, composites = cx->target->layout.strided != NULL;
 
-	if (!cx->target->layout.strided)
+	if (!composites && !cx->target->layout.images)
 		return false;
 	x.users = arena_alloc(cx->scratch, sizeof *x.users * g->val.n);
 	x.result = arena_array(cx->scratch, bool, g->val.n);
@@ -158,9 +194,11 @@ layout_fold_views(Graph *g, PassCtx *cx)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->kind == OP_transpose)
+		if (op->kind == OP_transpose && composites)
 			changed |= fold_operand(&x, op);
-		for (int k = 0; k < op->nout && is_composite(op); k++)
+		else if (op->kind == OP_reshape)
+			changed |= fold_reshape(&x, op);
+		for (int k = 0; k < op->nout && composites && is_composite(op); k++)
 			changed |= fold_result(&x, op, k);
 	}
 	return changed;

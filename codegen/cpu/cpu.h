@@ -316,6 +316,8 @@ void nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map);
 void nest_build(GroupCx *gc, Nest *n, uint32_t reduced);
 /* an operand that strides along the last loop and lies dense along another; NULL */
 const LeafAccess *nest_crossed(const Nest *n);
+/* The loop along which l lies dense becomes the last, whose lanes store apart, where the last has few. */
+void nest_lanes(Nest *n, const LeafAccess *l);
 /* all loops but the last, as l lies in memory; their number */
 int nest_order(const Nest *n, const LeafAccess *l, const LoopAxis **outer);
 V loop_extent(Emit *e, const Nest *n, const LoopAxis *l);

@@ -84,6 +84,8 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	}
 	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
 	nest_build(gc, &n, 0);
+	if (!dot)
+		nest_lanes(&n, nest_crossed(&n));
 	const LeafAccess *crossed = dot ? NULL : nest_crossed(&n);
 	int nouter = nest_order(&n, crossed, outer);
 

@@ -265,6 +265,23 @@ nest_crossed(const Nest *n)
 	return NULL;
 }
 
+void
+nest_lanes(Nest *n, const LeafAccess *l)
+{
+	enum { FEW = 8 }; /* lanes: less than half of a vector of the largest */
+	int dense = -1, last = n->nloop - 1;
+
+	for (int i = 0; l && i < l->type->rank; i++)
+		if (!is_one(l->type->axis[l->type->perm[i]]))
+			dense = l->map[l->type->perm[i]] < 0 ? -1 : loop_of(n, l->map[l->type->perm[i]]);
+	if (dense < 0 || dense == last || loop_full(n, &n->loop[last]) >= FEW || loop_full(n, &n->loop[dense]) < FEW)
+		return;
+	LoopAxis moved = n->loop[dense];
+
+	memmove(&n->loop[dense], &n->loop[dense + 1], sizeof moved * (size_t)(last - dense));
+	n->loop[last] = moved;
+}
+
 int
 nest_order(const Nest *n, const LeafAccess *l, const LoopAxis **outer)
 {
