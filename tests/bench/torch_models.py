@@ -372,6 +372,56 @@ class Upsample(nn.Module):
         return self.map(x).mean((2, 3))
 
 
+class Wavenet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.reach, many = [2**i for i in range(10)], lambda f: nn.ModuleList(f(d) for d in self.reach)
+        self.table, self.first = nn.Embedding(256, 48), nn.Conv1d(48, 96, 1)
+        self.gate, self.value = many(lambda d: nn.Conv1d(48, 48, 2, dilation=d)), many(lambda d: nn.Conv1d(48, 48, 2, dilation=d))
+        self.skip, self.next = many(lambda d: nn.Conv1d(48, 96, 1)), many(lambda d: nn.Conv1d(48, 48, 1))
+        self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(96, 96, 1), nn.ReLU(), nn.Conv1d(96, 256, 1))
+
+    def forward(self, ids):
+        x = self.table(ids).transpose(1, 2)
+        sums = self.first(x)
+        for i, d in enumerate(self.reach):
+            y = F.pad(x, (d, 0))
+            z = torch.tanh(self.value[i](y)) * torch.sigmoid(self.gate[i](y))
+            sums, x = sums + self.skip[i](z), x + self.next[i](z)
+        return self.head(sums).transpose(1, 2)
+
+
+class Pointnet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        one = lambda a, b: [nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU(inplace=True)]
+        self.points = nn.Sequential(*one(3, 64), *one(64, 64), *one(64, 128), *one(128, 512))
+        self.head = nn.Sequential(nn.Linear(512, 256), nn.BatchNorm1d(256), nn.ReLU(inplace=True), nn.Linear(256, 40))
+
+    def forward(self, x):
+        return self.head(self.points(x).amax(2))
+
+
+class Residual(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.f = nn.Sequential(nn.Conv2d(c, c, 3, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(c, c, 3, 1, 1))
+
+    def forward(self, x):
+        return x + self.f(x)
+
+
+class Subpixel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.body = nn.Conv2d(3, 20, 5, 1, 2), nn.Sequential(*[Residual(20) for _ in range(4)])
+        self.up = nn.Sequential(nn.Conv2d(20, 80, 3, 1, 1), nn.PixelShuffle(2), nn.Conv2d(20, 10, 3, 1, 1))
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.up(x + self.body(x)).mean((2, 3))
+
+
 VGG16 = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
 
@@ -427,6 +477,9 @@ MODELS = {
     "convnext": (4, convnext, image(224, 1000), adamw, True),
     "vit": (8, Vit, image(224, 1000), adamw, True),
     "upsample": (8, Upsample, image(96, 10), adamw, True),
+    "wavenet": (4, Wavenet, text(256, 4096), adamw, False),
+    "pointnet": (16, Pointnet, lambda n: (torch.rand(n, 3, 1024), torch.randint(40, (n,))), adamw, False),
+    "subpixel": (8, Subpixel, image(96, 10), adamw, True),
     "cnn5": (32, cnn5, image(48, 10), sgd, True),
     "autoencoder": (64, Autoencoder, lambda n: (torch.rand(n, 1, 64, 64), torch.randint(64, (n,))), adamw, True),
     "gru": (32, Gru, text(1000, 48), adamw, False),
