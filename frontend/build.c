@@ -224,7 +224,7 @@ driver_fits(const Job *j)
 
 	if (!j->o->driver)
 		return true;
-	if (!j->target->here.driver_lacks)
+	if (!target_does(j->target, TARGET_has_ptx))
 		return !failure("--driver is of target cuda");
 	lacks = j->target->here.driver_lacks(j->arena, j->o->driver, &none);
 	if (none)
@@ -260,7 +260,7 @@ ptx_fits(const Job *j, const char *emit)
 {
 	if (!j->o->ptx_only)
 		return true;
-	if (!j->target->here.driver_lacks)
+	if (!target_does(j->target, TARGET_has_ptx))
 		return !failure("--ptx-only is of target cuda");
 	if (strcmp(emit, "obj") != 0)
 		return !failure("--ptx-only is of executables; --emit ptx writes the PTX itself");

@@ -454,7 +454,6 @@ static int
 check_shards(Job *j)
 {
 	const Setting *s = setting(j->module, "train.shards");
-
 	const char *by = j->o->distribute, *own = j->target->processes;
 
 	if (by && strcmp(by, "mpi") != 0 && strcmp(by, "nccl") != 0)
@@ -470,6 +469,15 @@ check_shards(Job *j)
 		return usage_error(j->command,
 		                   "--shard-optimizer is of several processes: it needs --distribute mpi, and "
 		                   "train.shards or --shards of 2 or more");
+	return EXIT_GOOD;
+}
+
+/* What options say of several processes, as settings of the module. */
+static int
+take_shards(Job *j)
+{
+	const Setting *s = setting(j->module, "train.shards");
+
 	if (j->o->shard_optimizer && !setting(j->module, CUT_SETTING))
 		vec_push(j->module->arena, &j->module->setting,
 		         ((Setting){.kind = SET_INT, .name = CUT_SETTING, .i = 1, .f = 1}));
@@ -527,6 +535,8 @@ job_load(Job *j)
 		status = check_plan(j);
 	if (status == EXIT_GOOD)
 		status = check_shards(j);
+	if (status == EXIT_GOOD)
+		status = take_shards(j);
 	if (status == EXIT_GOOD)
 		status = load_tuning(j);
 	return status == EXIT_GOOD ? load_race(j) : status;

@@ -166,6 +166,9 @@ enum {
 	TARGET_joins_launches = 1 << 2,
 	/* mantou scale predicts the speed of several processes */
 	TARGET_scales = 1 << 3,
+	/* Its machine code can be left out for PTX (--ptx-only), and runs by a driver of some release (--driver): hook
+	 * driver_lacks is there. */
+	TARGET_has_ptx = 1 << 4,
 };
 
 /* ---- hooks by what they are about; what NULL means is told beside each. */
@@ -183,7 +186,7 @@ typedef struct TargetHere {
 	/* The device here that such code runs on, by its name, in a; NULL: there is none. NULL hook: the CPU. */
 	const char *(*device)(const struct Target *t, Arena *a);
 	/* What a driver of that release (580) cannot do with what is compiled here, a sentence in a; NULL: nothing.
-	 * *none: it runs none of it. NULL hook: there is no driver. */
+	 * *none: it runs none of it. TARGET_has_ptx alone. */
 	const char *(*driver_lacks)(Arena *a, long release, bool *none);
 } TargetHere;
 
