@@ -37,6 +37,9 @@ FN unsigned char idiv_u8(unsigned char a, unsigned char b) { return b ? (unsigne
 FN unsigned char imod_u8(unsigned char a, unsigned char b) { return b ? (unsigned char)(a % b) : (unsigned char)0; }
 FN int index_i64(long long x) { return x < -0x40000000ll ? -0x40000000 : x > 0x40000000ll ? 0x40000000 : (int)x; }
 
+/* every type of numbers, by the name that it has in names of functions */
+#define NUMBERS(F) F(f64, double) F(f32, float) F(i64, long long) F(i32, int) F(u8, unsigned char)
+
 /* the larger, the smaller; beats: x takes the place of m, where the first NaN stays */
 #define ORDERED(t, T) \
 FN T min_##t(T a, T b) { return a < b ? a : b; } \
@@ -44,11 +47,7 @@ FN T max_##t(T a, T b) { return a > b ? a : b; } \
 FN bool beats_##t(T x, T m) { return (x > m || x != x) && m == m; } \
 FN T top_##t(T x, T m) { return (x > m || x != x) && m == m ? x : m; } \
 FN T low_##t(T x, T m) { return (x < m || x != x) && m == m ? x : m; }
-ORDERED(f64, double)
-ORDERED(f32, float)
-ORDERED(i64, long long)
-ORDERED(i32, int)
-ORDERED(u8, unsigned char)
+NUMBERS(ORDERED)
 ORDERED(bool, bool)
 
 /* to integers: the nearest that there is, NaN is 0 */
@@ -429,6 +428,13 @@ static __device__ __noinline__ void rows_moments(float *mean, float *squares, fl
 	*squares = strips_sum(about, n, s);
 }
 
+/* sums of these types */
+#define SUMS(F, name) \
+F(name##_f64, double, a + b) \
+F(name##_f32, float, a + b) \
+F(name##_i64, long long, add_i64(a, b)) \
+F(name##_i32, int, add_i32(a, b))
+
 /* over the block: every thread gets the result */
 #define TREE(name, T, JOIN) \
 static __device__ T name(T x) \
@@ -443,16 +449,9 @@ static __device__ T name(T x) \
 	} \
 	return s[0]; \
 }
-TREE(block_sum_f64, double, a + b)
-TREE(block_sum_f32, float, a + b)
-TREE(block_sum_i64, long long, add_i64(a, b))
-TREE(block_sum_i32, int, add_i32(a, b))
+SUMS(TREE, block_sum)
 #define TREES(t, T) TREE(block_top_##t, T, top_##t(b, a)) TREE(block_low_##t, T, low_##t(b, a))
-TREES(f64, double)
-TREES(f32, float)
-TREES(i64, long long)
-TREES(i32, int)
-TREES(u8, unsigned char)
+NUMBERS(TREES)
 TREES(bool, bool)
 #define ARGMAX(t, T) \
 static __device__ void block_argmax_##t(T *x, long long *i) \
@@ -475,11 +474,7 @@ static __device__ void block_argmax_##t(T *x, long long *i) \
 	*x = s[0]; \
 	*i = at[0]; \
 }
-ARGMAX(f64, double)
-ARGMAX(f32, float)
-ARGMAX(i64, long long)
-ARGMAX(i32, int)
-ARGMAX(u8, unsigned char)
+NUMBERS(ARGMAX)
 
 /* over a warp: every lane gets the result */
 #define WARP(name, T, JOIN) \
@@ -488,16 +483,9 @@ FN T name(T a) \
 	for (int h = 16; h > 0; h >>= 1) { T b = __shfl_xor_sync(0xffffffffu, a, h); a = JOIN; } \
 	return a; \
 }
-WARP(warp_sum_f64, double, a + b)
-WARP(warp_sum_f32, float, a + b)
-WARP(warp_sum_i64, long long, add_i64(a, b))
-WARP(warp_sum_i32, int, add_i32(a, b))
+SUMS(WARP, warp_sum)
 #define WARPS(t, T) WARP(warp_top_##t, T, top_##t(b, a)) WARP(warp_low_##t, T, low_##t(b, a))
-WARPS(f64, double)
-WARPS(f32, float)
-WARPS(i64, long long)
-WARPS(i32, int)
-WARPS(u8, unsigned char)
+NUMBERS(WARPS)
 WARPS(bool, bool)
 #define WARP_ARGMAX(t, T) \
 FN void warp_argmax_##t(T *x, long long *i) \
@@ -509,11 +497,7 @@ FN void warp_argmax_##t(T *x, long long *i) \
 		if (i1 != NO_INDEX && (*i == NO_INDEX || (same ? i1 < *i : beats_##t(b, *x)))) { *x = b; *i = i1; } \
 	} \
 }
-WARP_ARGMAX(f64, double)
-WARP_ARGMAX(f32, float)
-WARP_ARGMAX(i64, long long)
-WARP_ARGMAX(i32, int)
-WARP_ARGMAX(u8, unsigned char)
+NUMBERS(WARP_ARGMAX)
 
 /* the record of the first fault, at the arena's start: set, op, element, value */
 /* a check has failed, or the loop has ended within what is enqueued: states stay as they are; in front of the arena is the loop's status */
