@@ -229,17 +229,6 @@ shape_pair(Graph *g, const Op *op, int *which, AttrName name, int64_t low, int64
 	return NULL;
 }
 
-int64_t
-window_extent(const Window *w, int i, int64_t in)
-{
-	int64_t reach, span = in + 2 * w->pad[i] - 1;
-
-	if (!mul_i64(w->dilation[i], w->k[i] - 1, &reach))
-		return 0;
-	span -= reach;
-	return span < 0 ? 0 : span / w->stride[i] + 1;
-}
-
 /* ---------------------------------------------------------------- state */
 static State *
 state_of(Graph *g, const Op *op)

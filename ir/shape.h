@@ -5,6 +5,7 @@
 #ifndef IR_SHAPE_H
 #define IR_SHAPE_H
 #include "rules.h"
+#include "window.h"
 
 /* The message, in the graph's arena; blames operand k (-1: none). */
 const char *shape_fail(Graph *g, int *which, int k, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -35,9 +36,4 @@ in_type(const Graph *g, const Op *op, int k)
 {
 	return val_type(g, op->in[k]);
 }
-
-/* Geometry of a 2-d window over an image, per spatial axis (0 rows, 1 columns). */
-typedef struct Window { int64_t k[2], stride[2], pad[2], dilation[2]; } Window;
-/* Extent of the result along spatial axis i; 0 or less if the window does not fit. */
-int64_t window_extent(const Window *w, int i, int64_t in);
 #endif

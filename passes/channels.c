@@ -12,6 +12,7 @@
  * otherwise. */
 #include <math.h>
 #include "passes.h"
+#include "../ir/window.h"
 
 enum { COLUMNS = 8 }; /* that become channels of one pixel, at most */
 
@@ -29,17 +30,17 @@ static Fold
 fold_of(const Graph *g, const Op *op, int64_t chunk)
 {
 	const Type *w = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *dilation = attr_ints(op, A_dilation, NULL);
+	Window at = window_of(g, op);
 	Fold best = {0};
 
-	for (int64_t q = 1; q <= stride[1] && q <= COLUMNS; q++) {
+	for (int64_t q = 1; q <= at.stride[1] && q <= COLUMNS; q++) {
 		Fold f = {q, chunk * whole(q * w->axis[1].n, chunk), 0, 0, whole(w->axis[3].n, q)};
 
-		if (stride[1] % q || (q > 1 && dilation[1] != 1) ||
+		if (at.stride[1] % q || (q > 1 && at.dilation[1] != 1) ||
 		    (best.columns && best.channels * best.taps <= f.channels * f.taps))
 			continue;
-		f.rows = (o->axis[2].n - 1) * stride[0] + (w->axis[2].n - 1) * dilation[0] + 1;
-		f.width = (o->axis[3].n - 1) * (stride[1] / q) + (f.taps - 1) * dilation[1] + 1;
+		f.rows = (o->axis[2].n - 1) * at.stride[0] + (at.k[0] - 1) * at.dilation[0] + 1;
+		f.width = (o->axis[3].n - 1) * (at.stride[1] / q) + (f.taps - 1) * at.dilation[1] + 1;
 		best = f;
 	}
 	return best;
@@ -151,13 +152,13 @@ tell(PassCtx *cx, const Graph *g, const Op *op, const Fold *f, const char *why)
 static void
 put(Rewrite *rw, const Op *op, const Fold *f)
 {
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *dilation = attr_ints(op, A_dilation, NULL),
-	              now[2] = {stride[0], stride[1] / f->columns}, none[2] = {0, 0};
-	Val x = image(&rw->b, op, f, attr_ints(op, A_pad, NULL)), w = filter(&rw->b, op, f);
+	Window at = window_of(rw->g, op);
+	const int64_t now[2] = {at.stride[0], at.stride[1] / f->columns}, none[2] = {0, 0};
+	Val x = image(&rw->b, op, f, at.pad), w = filter(&rw->b, op, f);
 
 	rewrite_to(rw, op->out[0],
 	           build_op(&rw->b, OP_conv2d, VALS(x, w),
-	                    ATTRS(AL(stride, now, 2), AL(pad, none, 2), AL(dilation, dilation, 2)), NULL));
+	                    ATTRS(AL(stride, now, 2), AL(pad, none, 2), AL(dilation, at.dilation, 2)), NULL));
 }
 
 bool
