@@ -7,6 +7,7 @@
 #define CODEGEN_CPU_H
 #include "../../ir/ir.h"
 #include "../../ir/access.h"
+#include "../../ir/window.h"
 #include "../../ir/target.h"
 #include "../codegen.h"
 #include <llvm-c/Core.h>
@@ -149,6 +150,14 @@ V i_div(Emit *e, V a, V b); V i_rem(Emit *e, V a, V b);   /* operands >= 0 */
 V i_split(V x, int64_t *k);
 bool i_multiple4(const Emit *e, V x);
 V i_min(Emit *e, V a, V b); V i_max(Emit *e, V a, V b);
+/* the same with a constant; up: to the next whole number */
+static inline V i_add_k(Emit *e, V a, int64_t k) { return i_add(e, a, k64(e, k)); }
+static inline V i_sub_k(Emit *e, V a, int64_t k) { return i_sub(e, a, k64(e, k)); }
+static inline V i_mul_k(Emit *e, V a, int64_t k) { return i_mul(e, a, k64(e, k)); }
+static inline V i_div_k(Emit *e, V a, int64_t k) { return i_div(e, a, k64(e, k)); }
+static inline V i_rem_k(Emit *e, V a, int64_t k) { return i_rem(e, a, k64(e, k)); }
+static inline V i_min_k(Emit *e, V a, int64_t k) { return i_min(e, a, k64(e, k)); }
+static inline V i_div_up_k(Emit *e, V a, int64_t k) { return i_div_k(e, i_add_k(e, a, k - 1), k); }
 V extent(Emit *e, Axis a);
 V splat(Emit *e, V s);                                    /* scalar to vector */
 T vec_of(const Emit *e, T t);
@@ -191,9 +200,64 @@ V round_half(Emit *e, V v, DType to, bool vec);            /* to the nearest num
 Cell cell_rounded(Emit *e, Cell c);                       /* to its type, if that has 16 bits: arithmetic is f32 */
 V scratch_ptr(Emit *e, int64_t byte_offset);
 
+/* ---- regions (region.c): memory that has a name and axes, outermost first. An index that is NULL is 0, as are those
+ * of trailing axes that are left out. */
+static inline V
+ptr_at(Emit *e, V base, V bytes)
+{
+	return LLVMBuildInBoundsGEP2(at2(e, base, bytes), e->l->i8, base, &bytes, 1, "");
+}
+enum { MEM_AXES = 6 };
+/* joined: to the next axis, `step` of which are one of this; else `step` is the bytes from one to the next */
+typedef struct MemAxis { V step; bool joined; } MemAxis;
+typedef struct Mem {
+	V base, start;           /* start: bytes from base to where it begins; NULL: none */
+	int rank;
+	MemAxis axis[MEM_AXES];
+} Mem;
+Mem mem_dense_of(const Emit *e, V base, DType dt, const int64_t *extent, int rank);
+Mem mem_rows_of(const Emit *e, V base, DType dt, const int64_t *extent, int rank);
+typedef struct MemStep { int64_t n; bool joined; } MemStep;
+Mem mem_axes_of(const Emit *e, V base, const MemStep *step, int rank);
+V mem_offset_of(Emit *e, const Mem *m, const V *index, int n);
+V mem_at_of(Emit *e, const Mem *m, const V *index, int n);
+Mem mem_part_of(Emit *e, const Mem *m, const V *index, int n);
+Mem mem_fix_of(Emit *e, const Mem *m, const V *index, int n);
+#define LIST(type, ...) (const type[]){__VA_ARGS__}, (int)(sizeof((const type[]){__VA_ARGS__}) / sizeof(type))
+/* Elements of dt without gaps, by the extents of the axes, of which the first is not looked at; rows: the same, but
+ * what leads to a row and what leads to an element of it are added up as bytes. */
+#define mem_dense(e, base, dt, ...) mem_dense_of(e, base, dt, LIST(int64_t, __VA_ARGS__))
+#define mem_rows(e, base, dt, ...) mem_rows_of(e, base, dt, LIST(int64_t, __VA_ARGS__))
+/* Each axis BY(so many bytes from one to the next), or OF(so many of the next axis). */
+#define mem_axes(e, base, ...) mem_axes_of(e, base, LIST(MemStep, __VA_ARGS__))
+#define BY(bytes) {bytes, false}
+#define OF(count) {count, true}
+/* The address at these indices; the bytes to it from base. */
+#define mem_at(e, m, ...) mem_at_of(e, m, LIST(V, __VA_ARGS__))
+#define mem_offset(e, m, ...) mem_offset_of(e, m, LIST(V, __VA_ARGS__))
+/* What lies at these indices of the first axes, with the others. part: from its address on; fix: an address is taken
+ * once, of all indices. */
+#define mem_part(e, m, ...) mem_part_of(e, m, LIST(V, __VA_ARGS__))
+#define mem_fix(e, m, ...) mem_fix_of(e, m, LIST(V, __VA_ARGS__))
+
+/* Named regions of one piece of memory (workspace, a thread's own): whoever asks for its size and whoever addresses it
+ * carve it by the same function. */
+typedef struct Layout { int64_t bytes, unit; } Layout;   /* so far; regions begin at multiples, 0: of a cache line */
+static inline int64_t
+layout_take(Layout *l, int64_t bytes)                    /* where a region of so many bytes begins */
+{
+	int64_t unit = l->unit ? l->unit : 64, at = (l->bytes + unit - 1) / unit * unit;
+
+	l->bytes = at + bytes;
+	return at;
+}
+
 /* loops: body is at depth + 1 until closed */
 V loop_open(Emit *e, V lo, V hi, int64_t step);
 void loop_close(Emit *e);
+/* The statement behind it is the body, with the variable i; its end closes the loop: no break or return from there. */
+#define LOOP(e, i, lo, hi, step) for (V i = loop_open(e, lo, hi, step); i; loop_close(e), i = NULL)
+#define TIMES(e, i, n) LOOP(e, i, k64(e, 0), k64(e, n), 1)
 V slot_new(Emit *e, T t);                                 /* a variable, promoted to registers afterwards */
 V slot_get(Emit *e, V slot, T t);
 void slot_set(Emit *e, V slot, V v);

@@ -32,7 +32,6 @@ typedef struct Att {
 	int w;
 	int threads;             /* that take part, at most; 0: all */
 	GemmParams keys;         /* of products whose columns are a block of keys */
-	int64_t scratch;         /* bytes */
 } Att;
 
 bool
@@ -119,13 +118,29 @@ att_of(const Graph *g, const Op *op, int vector_bytes)
 	return a;
 }
 
-/* k (and v) transposed, a tile (two), the sums of a block of queries, their maxima and totals */
-static int64_t
-scratch_of(const Att *a)
-{
-	int64_t tile = (int64_t)a->bq * a->bk;
+/* A thread's memory: k (backward v too) in panels, tiles of scores (and of their gradient); forward the sums of a block
+ * of queries, their maxima and totals. */
+typedef struct AttMemory { int64_t transposed[2], tile[2], sums, top, total, bytes; } AttMemory;
 
-	return 4 * (a->back ? (a->d + a->e) * a->bk + 2 * tile : a->d * a->bk + tile + a->bq * (a->e + 2)) + 256;
+static AttMemory
+memory_of(const Att *a)
+{
+	int sides = a->back ? 2 : 1;
+	int64_t tile = (int64_t)a->bq * a->bk * 4;
+	Layout l = {.unit = 4};
+	AttMemory r = {0};
+
+	for (int i = 0; i < sides; i++)
+		r.transposed[i] = layout_take(&l, (i ? a->e : a->d) * a->bk * 4);
+	for (int i = 0; i < sides; i++)
+		r.tile[i] = layout_take(&l, tile);
+	if (!a->back) {
+		r.sums = layout_take(&l, a->bq * a->e * 4);
+		r.top = layout_take(&l, (int64_t)a->bq * 4);
+		r.total = layout_take(&l, (int64_t)a->bq * 4);
+	}
+	r.bytes = l.bytes + 256; /* vectors may reach behind the last row */
+	return r;
 }
 
 static Params
@@ -159,7 +174,6 @@ att_read(const Graph *g, const Op *op, int vector_bytes, const char *text, Att *
 	a->bq = q.cpu_attention.queries;
 	a->bk = q.cpu_attention.keys;
 	a->threads = q.cpu_attention.threads;
-	a->scratch = scratch_of(a);
 	return space_misfit(g->arena, &q, &f);
 }
 
@@ -175,7 +189,7 @@ attention_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t
 
 	/* backward: the rows' sums of g y */
 	*workspace = a.back ? round_to(a.entries * a.t * 4, 64) : 0;
-	scratch_plan(g, scratch_of(&a));
+	scratch_plan(g, memory_of(&a).bytes);
 	return space_text(g->arena, &p);
 }
 
@@ -217,18 +231,10 @@ product_new(Emit *e, GemmParams p, int64_t columns, int64_t am, int64_t ak, int6
 	             .b_panel = packed_rows ? packed_rows * nr * 4 : nr * 4,
 	             .am = am,
 	             .cm = cm};
-	V st[S_COUNT] = {[S_AM] = k64(e, am),
-	                 [S_AK] = k64(e, ak),
-	                 [S_AP] = k64(e, 0),
-	                 [S_AQ] = k64(e, 0),
-	                 [S_BP] = k64(e, 0),
-	                 [S_BQ] = k64(e, 0),
-	                 [S_BK] = k64(e, packed_rows ? nr * 4 : bk),
-	                 [S_CM] = k64(e, cm),
-	                 [S_NK] = k64(e, 0)};
 
 	r.tiles = tiles_make(e, &p, columns, ANY_ROWS);
-	r.strides = strides_block(e, st);
+	r.strides = strides_of_numbers(e, (const int64_t[S_COUNT]){
+	        [S_AM] = am, [S_AK] = ak, [S_BK] = packed_rows ? nr * 4 : bk, [S_CM] = cm});
 	return r;
 }
 
@@ -245,20 +251,17 @@ columns_params(const Att *a, int64_t columns)
 static void
 product_run(Emit *e, const Product *p, V rows, V a, V b, V c, V nk, V acc)
 {
+	Mem left = mem_axes(e, a, BY(p->am)), right = mem_axes(e, b, BY(p->b_panel)),
+	    out = mem_axes(e, c, BY(p->cm), BY((int64_t)p->p.nv * p->p.lanes * 4)); /* [row][panel] */
 	V at = k64(e, S_NK), lo, count;
 
 	LLVMBuildStore(here(e), nk, LLVMBuildInBoundsGEP2(here(e), e->l->i64, p->strides, &at, 1, ""));
-	V panel = loop_open(e, k64(e, 0), k64(e, p->npanel), 1);
-
-	tiles_open(e, rows, p->p.mr, &lo, &count);
-	tile_call(e, &p->tiles, count, panel, p->npanel, ptr_at(e, a, i_mul(e, lo, k64(e, p->am))),
-	          ptr_at(e, b, i_mul(e, panel, k64(e, p->b_panel))),
-	          ptr_at(e, c,
-	                 i_add(e, i_mul(e, lo, k64(e, p->cm)),
-	                       i_mul(e, panel, k64(e, (int64_t)p->p.nv * p->p.lanes * 4)))),
-	          k64(e, 1), k64(e, 1), p->strides, acc);
-	loop_close(e);
-	loop_close(e);
+	TIMES(e, panel, p->npanel) {
+		tiles_open(e, rows, p->p.mr, &lo, &count);
+		tile_call(e, &p->tiles, count, panel, p->npanel, mem_at(e, &left, lo), mem_at(e, &right, panel),
+		          mem_at(e, &out, lo, panel), NULL, NULL, p->strides, acc);
+		loop_close(e);
+	}
 }
 
 /* ---------------------------------------------------------------- one kernel being emitted */
@@ -267,7 +270,8 @@ typedef struct Main {
 	const Att *a;
 	V in[10], out[3];        /* NULL: nobody reads it */
 	V rows;                  /* backward: sums of g y, [entries][T] */
-	V transposed[2], tile[2], sums, top, total; /* scratch */
+	V transposed[2];         /* in the thread's memory: panels of keys (and values) */
+	Mem tile[2], sums, top, total; /* [query][key], [query][column], [query] */
 	Cell seed, step;
 	V entry, mask;           /* number of the leading axes' entry; element number of its mask */
 	V mask_row; int64_t mask_column;
@@ -294,26 +298,31 @@ put(Emit *e, V p, int k, Cell c)
 }
 
 static Cell
-scalar_at(Emit *e, V p, V i)
+scalar_at(Emit *e, V at)
 {
-	V at = ptr_at(e, p, i_mul(e, i, k64(e, 4)));
-
 	return cell_of(LLVMBuildLoad2(here(e), e->l->f32, at, ""), false, DT_f32);
 }
 
 static void
-scalar_put(Emit *e, V p, V i, Cell c)
+scalar_put(Emit *e, V at, Cell c)
 {
-	LLVMBuildStore(here(e), c.v, ptr_at(e, p, i_mul(e, i, k64(e, 4))));
+	LLVMBuildStore(here(e), c.v, at);
+}
+
+/* The lanes of columns from `column` on of rows of so many; NULL: all. */
+static V
+tail_of(Emit *e, int64_t columns, V column)
+{
+	return columns % e->W ? mask_below(e, i_sub(e, k64(e, columns), column)) : NULL;
 }
 
 /* Row `row` of this entry in a tensor [entries, n, width]. */
 static V
 row_at(const Main *m, V base, int64_t n, int64_t width, V row)
 {
-	Emit *e = m->e;
+	Mem rows = mem_dense(m->e, base, DT_f32, m->a->entries, n, width);
 
-	return base ? ptr_at(e, base, i_mul(e, i_add(e, i_mul(e, m->entry, k64(e, n)), row), k64(e, width * 4))) : NULL;
+	return base ? mem_at(m->e, &rows, m->entry, row) : NULL;
 }
 
 /* Where the entry's mask begins: its leading axes broadcast to the entry's. */
@@ -348,7 +357,7 @@ seen_lanes(const Main *m, V query, V key)
 	V limit = k64(e, m->a->s);
 
 	if (m->a->causal)
-		limit = i_min(e, limit, i_add(e, query, k64(e, 1)));
+		limit = i_min(e, limit, i_add_k(e, query, 1));
 	else if (m->a->s % m->bk == 0)
 		return NULL;
 	return mask_below(e, i_max(e, i_sub(e, limit, key), k64(e, 0)));
@@ -385,12 +394,12 @@ kept(const Main *m, V query, V first_key, int k)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V number_of_row = i_mul(e, i_add(e, i_mul(e, m->entry, k64(e, a->t)), query), k64(e, a->s));
+	V number_of_row = i_mul_k(e, i_add(e, i_mul_k(e, m->entry, a->t), query), a->s);
 	bool four = m->bk / a->w % 4 == 0;
 
 	e->block_n = four ? 4 : 0;
 	e->block_u = four ? k % 4 : 0;
-	Ix element = {.s = i_add(e, i_add(e, number_of_row, first_key), k64(e, (int64_t)k * a->w)), .c = 1};
+	Ix element = {.s = i_add_k(e, i_add(e, number_of_row, first_key), (int64_t)k * a->w), .c = 1};
 	Cell u = random_emit(e, a->op, element, m->seed, m->step, DT_f32);
 
 	e->block_n = e->block_u = 0;
@@ -410,13 +419,16 @@ turn(const Main *m, V base, int64_t width, V row, V to)
 	Emit *e = m->e;
 	const Att *a = m->a;
 	int64_t nr = (int64_t)m->keys.nv * a->w;
-	V left = i_sub(e, k64(e, a->s), row), panel = loop_open(e, k64(e, 0), k64(e, m->bk / nr), 1),
-	  first = i_mul(e, panel, k64(e, nr));
 	Pack k = {.taps = 1, .k = width, .j = a->s, .k_stride = 4, .j_stride = width * 4};
+	Mem rows = mem_dense(e, row_at(m, base, a->s, width, row), DT_f32, m->bk, width),
+	    panels = mem_dense(e, to, DT_f32, m->bk, width);
+	V left = i_sub(e, k64(e, a->s), row);
 
-	turn_rows(e, &k, &m->keys, ptr_at(e, row_at(m, base, a->s, width, row), i_mul(e, first, k64(e, width * 4))),
-	          ptr_at(e, to, i_mul(e, first, k64(e, width * 4))), i_sub(e, left, first));
-	loop_close(e);
+	TIMES(e, panel, m->bk / nr) {
+		V first = i_mul_k(e, panel, nr);
+
+		turn_rows(e, &k, &m->keys, mem_at(e, &rows, first), mem_at(e, &panels, first), i_sub(e, left, first));
+	}
 }
 
 static V
@@ -433,12 +445,12 @@ softmax_row(const Main *m, V i, V query, V key)
 	Emit *e = m->e;
 	const Att *a = m->a;
 	int n = m->bk / a->w;
-	V row = ptr_at(e, m->tile[0], i_mul(e, i, k64(e, (int64_t)a->bk * 4)));
-	Cell s[64], most = {0}, sum = {0}, old = scalar_at(e, m->top, i), none = number(e, -INFINITY);
+	V row = mem_at(e, &m->tile[0], i), top_at = mem_at(e, &m->top, i), total_at = mem_at(e, &m->total, i);
+	Cell s[64], most = {0}, sum = {0}, old = scalar_at(e, top_at), none = number(e, -INFINITY);
 	T vt = vec_of(e, e->l->f32);
 
 	for (int k = 0; k < n; k++) {
-		s[k] = score(m, row, k, query, i_add(e, key, k64(e, (int64_t)k * a->w)));
+		s[k] = score(m, row, k, query, i_add_k(e, key, (int64_t)k * a->w));
 		most = k ? cell_select(e, cell_bin(e, EX_GT, s[k], most), s[k], most) : s[k];
 	}
 	Cell top = cell_of(intrinsic(e, here(e), "llvm.vector.reduce.fmax", (T[]){vt}, 1, (V[]){cell_vec(e, most)}, 1),
@@ -456,16 +468,15 @@ softmax_row(const Main *m, V i, V query, V key)
 		sum = k ? add(e, sum, p) : p;
 		put(e, row, k, a->nseed >= 0 ? dropped(m, kept(m, query, key, k), p) : p);
 	}
-	scalar_put(e, m->top, i, top);
-	scalar_put(e, m->total, i, add(e, mul(e, scalar_at(e, m->total, i), factor), horizontal_sum(e, sum)));
+	scalar_put(e, top_at, top);
+	scalar_put(e, total_at, add(e, mul(e, scalar_at(e, total_at), factor), horizontal_sum(e, sum)));
 	if (a->s <= a->bk)
 		return;
-	V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W),
-	  tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL;
-	V at = ptr_at(e, m->sums, i_add(e, i_mul(e, i, k64(e, a->e * 4)), i_mul(e, j, k64(e, 4))));
+	LOOP(e, j, k64(e, 0), k64(e, a->e), e->W) {
+		V tail = tail_of(e, a->e, j), at = mem_at(e, &m->sums, i, j);
 
-	vec_store(e, at, mul(e, cell_of(vec_load(e, at, tail), true, DT_f32), factor).v, tail);
-	loop_close(e);
+		vec_store(e, at, mul(e, cell_of(vec_load(e, at, tail), true, DT_f32), factor).v, tail);
+	}
 }
 
 /* The block's queries: y = sums / total, log-sum = maximum + log(total). */
@@ -474,31 +485,29 @@ finish_rows(const Main *m, V first, V count)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V i = loop_open(e, k64(e, 0), count, 1), query = i_add(e, first, i),
-	  y = row_at(m, m->out[0], a->t, a->e, query), lse = row_at(m, m->out[1], a->t, 1, query);
-	Cell total = scalar_at(e, m->total, i), top = scalar_at(e, m->top, i);
 
-	if (lse) {
-		/* an infinite maximum is the log-sum, whatever the total */
-		Cell infinite =
-		        cell_bin(e, EX_EQ,
-		                 cell_of(intrinsic(e, here(e), "llvm.fabs", (T[]){e->l->f32}, 1, (V[]){top.v}, 1),
-		                         false, DT_f32),
-		                 number(e, INFINITY));
+	LOOP(e, i, k64(e, 0), count, 1) {
+		V query = i_add(e, first, i), y = row_at(m, m->out[0], a->t, a->e, query),
+		  lse = row_at(m, m->out[1], a->t, 1, query);
+		Cell total = scalar_at(e, mem_at(e, &m->total, i)), top = scalar_at(e, mem_at(e, &m->top, i));
+		Mem columns = mem_dense(e, y, DT_f32, a->e);
 
-		scalar_put(e, lse, k64(e, 0),
-		           cell_select(e, infinite, top, add(e, top, math_call(e, MF_LOG, total, total))));
+		if (lse) {
+			/* an infinite maximum is the log-sum, whatever the total */
+			V size = intrinsic(e, here(e), "llvm.fabs", (T[]){e->l->f32}, 1, (V[]){top.v}, 1);
+			Cell infinite = cell_bin(e, EX_EQ, cell_of(size, false, DT_f32), number(e, INFINITY));
+
+			scalar_put(e, lse, cell_select(e, infinite, top,
+			                               add(e, top, math_call(e, MF_LOG, total, total))));
+		}
+		if (y)
+			LOOP(e, j, k64(e, 0), k64(e, a->e), e->W) {
+				V tail = tail_of(e, a->e, j), sum = vec_load(e, mem_at(e, &m->sums, i, j), tail);
+
+				vec_store(e, mem_at(e, &columns, j),
+				          cell_bin(e, EX_DIV, cell_of(sum, true, DT_f32), total).v, tail);
+			}
 	}
-	if (y) {
-		V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W),
-		  tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL;
-		V from = ptr_at(e, m->sums, i_add(e, i_mul(e, i, k64(e, a->e * 4)), i_mul(e, j, k64(e, 4)))),
-		  to = ptr_at(e, y, i_mul(e, j, k64(e, 4)));
-
-		vec_store(e, to, cell_bin(e, EX_DIV, cell_of(vec_load(e, from, tail), true, DT_f32), total).v, tail);
-		loop_close(e);
-	}
-	loop_close(e);
 }
 
 /* Blocks of keys [from, to), which begin at multiples of m->bk behind `from`; queries [first, first + count). */
@@ -507,18 +516,18 @@ forward_blocks(Main *m, V first, V count, V from, V to)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V key = loop_open(e, from, to, m->bk), keys = i_min(e, k64(e, m->bk), i_sub(e, k64(e, a->s), key));
 
-	turn(m, m->in[1], a->d, key, m->transposed[0]);
-	product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->transposed[0], m->tile[0],
-	            k64(e, a->d), k64(e, 0));
-	V i = loop_open(e, k64(e, 0), count, 1);
+	LOOP(e, key, from, to, m->bk) {
+		V keys = i_min(e, k64(e, m->bk), i_sub(e, k64(e, a->s), key));
 
-	softmax_row(m, i, i_add(e, first, i), key);
-	loop_close(e);
-	product_run(e, &m->weighted, count, m->tile[0], row_at(m, m->in[2], a->s, a->e, key), m->sums, keys,
-	            if_more(e, key, k64(e, 0)));
-	loop_close(e);
+		turn(m, m->in[1], a->d, key, m->transposed[0]);
+		product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->transposed[0],
+		            m->tile[0].base, k64(e, a->d), NULL);
+		LOOP(e, i, k64(e, 0), count, 1)
+			softmax_row(m, i, i_add(e, first, i), key);
+		product_run(e, &m->weighted, count, m->tile[0].base, row_at(m, m->in[2], a->s, a->e, key), m->sums.base,
+		            keys, if_more(e, key, k64(e, 0)));
+	}
 }
 
 /* Sets the block's keys: all that a block has, or those of the last one in whole vectors. */
@@ -555,30 +564,30 @@ forward_emit(Main *m)
 	int last = last_keys(a);
 
 	m->weighted = product_new(e, columns_params(a, a->e), a->e, (int64_t)a->bk * 4, 4, a->e * 4, a->e * 4, 0);
-	V task = loop_open(e, e->arg_t0, e->arg_t1, 1), first = i_mul(e, i_rem(e, task, k64(e, blocks)), k64(e, a->bq));
-	V count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first)), end = k64(e, a->s);
+	LOOP(e, task, e->arg_t0, e->arg_t1, 1) {
+		V first = i_mul_k(e, i_rem_k(e, task, blocks), a->bq), end = k64(e, a->s);
+		V count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
 
-	m->entry = i_div(e, task, k64(e, blocks));
-	mask_at(m);
-	V i = loop_open(e, k64(e, 0), count, 1);
+		m->entry = i_div_k(e, task, blocks);
+		mask_at(m);
+		LOOP(e, i, k64(e, 0), count, 1) {
+			scalar_put(e, mem_at(e, &m->top, i), number(e, -INFINITY));
+			scalar_put(e, mem_at(e, &m->total, i), number(e, 0));
+		}
+		if (a->causal)
+			end = i_min(e, end, i_add(e, first, count));
+		V whole = k64(e, last ? a->s / a->bk * a->bk : a->s);
 
-	scalar_put(e, m->top, i, number(e, -INFINITY));
-	scalar_put(e, m->total, i, number(e, 0));
-	loop_close(e);
-	if (a->causal)
-		end = i_min(e, end, i_add(e, first, count));
-	V whole = k64(e, last ? a->s / a->bk * a->bk : a->s);
-
-	if (!last || a->s > a->bk) {
-		block_of(m, a->bk);
-		forward_blocks(m, first, count, k64(e, 0), i_min(e, whole, end));
+		if (!last || a->s > a->bk) {
+			block_of(m, a->bk);
+			forward_blocks(m, first, count, k64(e, 0), i_min(e, whole, end));
+		}
+		if (last) {
+			block_of(m, last);
+			forward_blocks(m, first, count, whole, end);
+		}
+		finish_rows(m, first, count);
 	}
-	if (last) {
-		block_of(m, last);
-		forward_blocks(m, first, count, whole, end);
-	}
-	finish_rows(m, first, count);
-	loop_close(e);
 }
 
 /* ---------------------------------------------------------------- backward */
@@ -588,14 +597,13 @@ back_row(const Main *m, V i, V query, V key)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V off = i_mul(e, i, k64(e, (int64_t)a->bk * 4)), p_row = ptr_at(e, m->tile[0], off),
-	  d_row = ptr_at(e, m->tile[1], off);
-	Cell lse = scalar_at(e, row_at(m, m->in[5], a->t, 1, query), k64(e, 0)),
-	     rows = scalar_at(e, row_at(m, m->rows, a->t, 1, query), k64(e, 0));
+	V p_row = mem_at(e, &m->tile[0], i), d_row = mem_at(e, &m->tile[1], i);
+	Cell lse = scalar_at(e, row_at(m, m->in[5], a->t, 1, query)),
+	     rows = scalar_at(e, row_at(m, m->rows, a->t, 1, query));
 
 	e->random.n = 0;
 	for (int k = 0; k < m->bk / a->w; k++) {
-		Cell s = score(m, p_row, k, query, i_add(e, key, k64(e, (int64_t)k * a->w))), d = vector(e, d_row, k);
+		Cell s = score(m, p_row, k, query, i_add_k(e, key, (int64_t)k * a->w)), d = vector(e, d_row, k);
 		Cell p = math_call(e, MF_EXP, cell_bin(e, EX_SUB, s, lse), s), keep = {0};
 
 		if (a->nseed >= 0) {
@@ -613,22 +621,24 @@ rows_emit_sums(const Main *m)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V i = loop_open(e, k64(e, 0), k64(e, a->t), 1), g = row_at(m, m->in[0], a->t, a->e, i),
-	  y = row_at(m, m->in[4], a->t, a->e, i);
 	T vt = vec_of(e, e->l->f32);
-	V slot = slot_new(e, vt);
 
-	slot_set(e, slot, LLVMConstNull(vt));
-	V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W),
-	  tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL, off = i_mul(e, j, k64(e, 4));
-	Cell x = cell_of(vec_load(e, ptr_at(e, g, off), tail), true, DT_f32),
-	     z = cell_of(vec_load(e, ptr_at(e, y, off), tail), true, DT_f32);
+	TIMES(e, i, a->t) {
+		Mem g = mem_dense(e, row_at(m, m->in[0], a->t, a->e, i), DT_f32, a->e),
+		    y = mem_dense(e, row_at(m, m->in[4], a->t, a->e, i), DT_f32, a->e);
+		V slot = slot_new(e, vt);
 
-	slot_set(e, slot, cell_fma(e, x, z, cell_of(slot_get(e, slot, vt), true, DT_f32)).v);
-	loop_close(e);
-	scalar_put(e, row_at(m, m->rows, a->t, 1, i), k64(e, 0),
-	           horizontal_sum(e, cell_of(slot_get(e, slot, vt), true, DT_f32)));
-	loop_close(e);
+		slot_set(e, slot, LLVMConstNull(vt));
+		LOOP(e, j, k64(e, 0), k64(e, a->e), e->W) {
+			V tail = tail_of(e, a->e, j);
+			Cell x = cell_of(vec_load(e, mem_at(e, &g, j), tail), true, DT_f32),
+			     z = cell_of(vec_load(e, mem_at(e, &y, j), tail), true, DT_f32);
+
+			slot_set(e, slot, cell_fma(e, x, z, cell_of(slot_get(e, slot, vt), true, DT_f32)).v);
+		}
+		scalar_put(e, row_at(m, m->rows, a->t, 1, i),
+		           horizontal_sum(e, cell_of(slot_get(e, slot, vt), true, DT_f32)));
+	}
 }
 
 static void
@@ -638,12 +648,11 @@ zero_rows(const Main *m, V base, V key, V keys, int64_t width)
 
 	if (!base)
 		return;
-	V to = row_at(m, base, m->a->s, width, key), n = i_mul(e, keys, k64(e, width)),
-	  j = loop_open(e, k64(e, 0), n, e->W);
+	Mem to = mem_dense(e, row_at(m, base, m->a->s, width, key), DT_f32, m->a->s * width);
+	V n = i_mul_k(e, keys, width);
 
-	vec_store(e, ptr_at(e, to, i_mul(e, j, k64(e, 4))), LLVMConstNull(vec_of(e, e->l->f32)),
-	          mask_below(e, i_sub(e, n, j)));
-	loop_close(e);
+	LOOP(e, j, k64(e, 0), n, e->W)
+		vec_store(e, mem_at(e, &to, j), LLVMConstNull(vec_of(e, e->l->f32)), mask_below(e, i_sub(e, n, j)));
 }
 
 /* Blocks of keys [from, to), as forward_blocks has them. */
@@ -652,34 +661,36 @@ backward_blocks(Main *m, V from, V to)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V one = k64(e, 1), zero = k64(e, 0), key = loop_open(e, from, to, m->bk),
-	  keys = i_min(e, k64(e, m->bk), i_sub(e, k64(e, a->s), key)), query = zero;
+	V one = k64(e, 1), zero = k64(e, 0), tile[2] = {m->tile[0].base, m->tile[1].base};
 
-	turn(m, m->in[2], a->d, key, m->transposed[0]);
-	turn(m, m->in[3], a->e, key, m->transposed[1]);
-	zero_rows(m, m->out[1], key, keys, a->d);
-	zero_rows(m, m->out[2], key, keys, a->e);
-	if (a->causal) /* earlier queries see none of these keys */
-		query = i_mul(e, i_div(e, key, k64(e, a->bq)), k64(e, a->bq));
-	V first = loop_open(e, query, k64(e, a->t), a->bq),
-	  count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
-	V q = row_at(m, m->in[1], a->t, a->d, first), g = row_at(m, m->in[0], a->t, a->e, first);
+	LOOP(e, key, from, to, m->bk) {
+		V keys = i_min(e, k64(e, m->bk), i_sub(e, k64(e, a->s), key)), query = zero;
 
-	product_run(e, &m->scores, count, q, m->transposed[0], m->tile[0], k64(e, a->d), zero);
-	product_run(e, &m->values, count, g, m->transposed[1], m->tile[1], k64(e, a->e), zero);
-	V i = loop_open(e, zero, count, 1);
+		turn(m, m->in[2], a->d, key, m->transposed[0]);
+		turn(m, m->in[3], a->e, key, m->transposed[1]);
+		zero_rows(m, m->out[1], key, keys, a->d);
+		zero_rows(m, m->out[2], key, keys, a->e);
+		if (a->causal) /* earlier queries see none of these keys */
+			query = i_mul_k(e, i_div_k(e, key, a->bq), a->bq);
+		LOOP(e, first, query, k64(e, a->t), a->bq) {
+			V count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
+			V q = row_at(m, m->in[1], a->t, a->d, first), g = row_at(m, m->in[0], a->t, a->e, first);
 
-	back_row(m, i, i_add(e, first, i), key);
-	loop_close(e);
-	if (m->out[2])
-		product_run(e, &m->dv, keys, m->tile[0], g, row_at(m, m->out[2], a->s, a->e, key), count, one);
-	if (m->out[1])
-		product_run(e, &m->dk, keys, m->tile[1], q, row_at(m, m->out[1], a->s, a->d, key), count, one);
-	if (m->out[0])
-		product_run(e, &m->dq, count, m->tile[1], row_at(m, m->in[2], a->s, a->d, key),
-		            row_at(m, m->out[0], a->t, a->d, first), keys, if_more(e, key, zero));
-	for (int k = 0; k < 2; k++)
-		loop_close(e);
+			product_run(e, &m->scores, count, q, m->transposed[0], tile[0], k64(e, a->d), NULL);
+			product_run(e, &m->values, count, g, m->transposed[1], tile[1], k64(e, a->e), NULL);
+			LOOP(e, i, zero, count, 1)
+				back_row(m, i, i_add(e, first, i), key);
+			if (m->out[2])
+				product_run(e, &m->dv, keys, tile[0], g, row_at(m, m->out[2], a->s, a->e, key), count,
+				            one);
+			if (m->out[1])
+				product_run(e, &m->dk, keys, tile[1], q, row_at(m, m->out[1], a->s, a->d, key), count,
+				            one);
+			if (m->out[0])
+				product_run(e, &m->dq, count, tile[1], row_at(m, m->in[2], a->s, a->d, key),
+				            row_at(m, m->out[0], a->t, a->d, first), keys, if_more(e, key, zero));
+		}
+	}
 }
 
 static void
@@ -694,39 +705,38 @@ backward_emit(Main *m)
 	m->dq = product_new(e, columns_params(a, a->d), a->d, row, 4, a->d * 4, a->d * 4, 0);
 	m->dk = product_new(e, columns_params(a, a->d), a->d, 4, row, a->d * 4, a->d * 4, 0);
 	m->dv = product_new(e, columns_params(a, a->e), a->e, 4, row, a->e * 4, a->e * 4, 0);
-	m->entry = loop_open(e, e->arg_t0, e->arg_t1, 1);
-	mask_at(m);
-	rows_emit_sums(m);
-	if (!last || a->s > a->bk) {
-		block_of(m, a->bk);
-		backward_blocks(m, k64(e, 0), whole);
+	LOOP(e, entry, e->arg_t0, e->arg_t1, 1) {
+		m->entry = entry;
+		mask_at(m);
+		rows_emit_sums(m);
+		if (!last || a->s > a->bk) {
+			block_of(m, a->bk);
+			backward_blocks(m, k64(e, 0), whole);
+		}
+		if (last) {
+			block_of(m, last);
+			backward_blocks(m, whole, k64(e, a->s));
+		}
 	}
-	if (last) {
-		block_of(m, last);
-		backward_blocks(m, whole, k64(e, a->s));
-	}
-	loop_close(e);
 }
 
 /* ---------------------------------------------------------------- the op */
 static void
-scratch_set(Main *m)
+regions_open(Main *m)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	int64_t at = 0;
+	AttMemory at = memory_of(a);
 
 	for (int i = 0; i < (a->back ? 2 : 1); i++) {
-		m->transposed[i] = scratch_ptr(e, at);
-		at += 4 * (i ? a->e : a->d) * a->bk;
+		m->transposed[i] = scratch_ptr(e, at.transposed[i]);
+		m->tile[i] = mem_dense(e, scratch_ptr(e, at.tile[i]), DT_f32, a->bq, a->bk);
 	}
-	for (int i = 0; i < (a->back ? 2 : 1); i++) {
-		m->tile[i] = scratch_ptr(e, at);
-		at += 4 * (int64_t)a->bq * a->bk;
-	}
-	m->sums = scratch_ptr(e, at);
-	m->top = scratch_ptr(e, at + 4 * a->bq * a->e);
-	m->total = scratch_ptr(e, at + 4 * a->bq * (a->e + 1));
+	if (a->back)
+		return;
+	m->sums = mem_rows(e, scratch_ptr(e, at.sums), DT_f32, a->bq, a->e);
+	m->top = mem_dense(e, scratch_ptr(e, at.top), DT_f32, a->bq);
+	m->total = mem_dense(e, scratch_ptr(e, at.total), DT_f32, a->bq);
 }
 
 static Rows
@@ -765,7 +775,7 @@ attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		out[k] = val_info(gc->g, op->out[k])->offset >= 0 ? group_buffer(gc, op->out[k].id) : -1;
 	if (a.back)
 		ws = workspace_at(gc);
-	scratch_check(gc, a.scratch);
+	scratch_check(gc, memory_of(&a).bytes);
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
@@ -781,7 +791,7 @@ attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			m.seed = load_at(&e, m.in[a.nseed], DT_i64, (Off){.s = k64(&e, 0)});
 			m.step = load_at(&e, m.in[a.nseed + 1], DT_i64, (Off){.s = k64(&e, 0)});
 		}
-		scratch_set(&m);
+		regions_open(&m);
 		if (a.back)
 			backward_emit(&m);
 		else

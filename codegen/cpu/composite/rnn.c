@@ -26,7 +26,7 @@ typedef struct Unit {        /* W units of one example: what is the same for all
 static V
 unit_at(const Unit *u, V row, int block)
 {
-	return ptr_at(u->e, row, i_mul(u->e, i_add(u->e, u->j, k64(u->e, block * u->h)), k64(u->e, 4)));
+	return ptr_at(u->e, row, i_mul_k(u->e, i_add_k(u->e, u->j, block * u->h), 4));
 }
 
 /* Block `block` of a row that consists of blocks of h numbers. */
@@ -68,17 +68,34 @@ if_live(Emit *e, V live, Cell a, Cell b)
 static V
 row_of(const RnnMain *m, V base, V row, V t, int64_t blocks)
 {
-	Emit *e = m->e;
-	V index = blocks ? i_add(e, i_mul(e, row, k64(e, m->s->t)), t) : row;
+	Mem steps = mem_dense(m->e, base, DT_f32, m->s->n.n, m->s->t, blocks, m->s->h),
+	    rows = mem_dense(m->e, base, DT_f32, m->s->n.n, m->s->h);
 
-	return base ? ptr_at(e, base, i_mul(e, index, k64(e, (blocks ? blocks : 1) * m->s->h * 4))) : NULL;
+	return !base ? NULL : blocks ? mem_at(m->e, &steps, row, t) : mem_at(m->e, &rows, row);
+}
+
+/* Rows of a state in the workspace. */
+static Mem
+state_region(const RnnMain *m, int which)
+{
+	return mem_axes(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])), BY(m->s->state_row));
 }
 
 static V
 state_row(const RnnMain *m, int which, V row)
 {
-	return ptr_at(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])),
-	              i_mul(m->e, row, k64(m->e, m->s->state_row)));
+	Mem rows = state_region(m, which);
+
+	return mem_at(m->e, &rows, row);
+}
+
+/* The row of the gates' gradients that the product reads. */
+static V
+grad_row(const RnnMain *m, V row)
+{
+	Mem rows = mem_axes(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->grad)), BY(m->s->grad_row));
+
+	return mem_at(m->e, &rows, row);
 }
 
 static V
@@ -118,13 +135,12 @@ copy_state(const RnnMain *m, V arena, int which, bool in)
 
 	if (!arena)
 		return;
-	V row = loop_open(e, m->lo, m->hi, 1), j = loop_open(e, k64(e, 0), k64(e, m->s->h), e->W);
-	Unit u = unit_open(e, j, m->s->h);
-	V a = row_of(m, arena, row, NULL, 0), b = state_row(m, which, row);
+	LOOP(e, row, m->lo, m->hi, 1) LOOP(e, j, k64(e, 0), k64(e, m->s->h), e->W) {
+		Unit u = unit_open(e, j, m->s->h);
+		V a = row_of(m, arena, row, NULL, 0), b = state_row(m, which, row);
 
-	unit_store(&u, in ? b : a, 0, unit_load(&u, in ? a : b, 0));
-	loop_close(e);
-	loop_close(e);
+		unit_store(&u, in ? b : a, 0, unit_load(&u, in ? a : b, 0));
+	}
 }
 
 /* ---------------------------------------------------------------- forward */
@@ -171,28 +187,34 @@ gru_unit(const RnnMain *m, const Unit *u, V row, V t, V live, const Cell *gx, co
 	return if_live(e, live, h, zero(e));
 }
 
-/* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`; from and
- * to: rows of h before and after the step. */
+/* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`,
+ * [example][gate][unit of the panel]; from and to: rows of h before and after the step. */
 static void
 gates_tile(const RnnMain *m, V tile, V input, V first, V count, V panel, V t, V from, V to)
 {
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int w = s->p.lanes;
-	V i = loop_open(e, k64(e, 0), count, 1), row = i_add(e, first, i), off = i_mul(e, row, k64(e, s->state_row));
-	V live = is_live(m, row, t), in_tile = i_mul(e, i, k64(e, (int64_t)s->gates * w * 4)),
-	  sums = ptr_at(e, tile, in_tile), inputs = ptr_at(e, input, in_tile);
-	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), s->h);
-	Cell sum[4], gx[4], y, state = unit_load(&u, ptr_at(e, from, off), 0);
+	Mem sums = mem_dense(e, tile, DT_f32, s->p.mr, s->gates, w), inputs = mem_dense(e, input, DT_f32, s->p.mr,
+	                                                                                s->gates, w),
+	    before = mem_axes(e, from, BY(s->state_row)), after = mem_axes(e, to, BY(s->state_row));
 
-	for (int k = 0; k < s->gates; k++) {
-		sum[k] = cell_of(vec_load(e, ptr_at(e, sums, k64(e, (int64_t)k * w * 4)), NULL), true, DT_f32);
-		gx[k] = cell_of(vec_load(e, ptr_at(e, inputs, k64(e, (int64_t)k * w * 4)), NULL), true, DT_f32);
+	LOOP(e, i, k64(e, 0), count, 1) {
+		V row = i_add(e, first, i), live = is_live(m, row, t);
+		Mem own = mem_part(e, &sums, i), added = mem_part(e, &inputs, i);
+		Unit u = unit_open(e, i_mul_k(e, panel, w), s->h);
+		Cell sum[4], gx[4], y, state = unit_load(&u, mem_at(e, &before, row), 0);
+
+		for (int k = 0; k < s->gates; k++) {
+			V gate = k64(e, k);
+
+			sum[k] = cell_of(vec_load(e, mem_at(e, &own, gate), NULL), true, DT_f32);
+			gx[k] = cell_of(vec_load(e, mem_at(e, &added, gate), NULL), true, DT_f32);
+		}
+		y = (s->lstm ? lstm_unit : gru_unit)(m, &u, row, t, live, gx, sum, &state);
+		unit_store(&u, mem_at(e, &after, row), 0, state);
+		result_store(m, &u, row_of(m, m->out[0], row, t, 1), 0, y);
 	}
-	y = (s->lstm ? lstm_unit : gru_unit)(m, &u, row, t, live, gx, sum, &state);
-	unit_store(&u, ptr_at(e, to, off), 0, state);
-	result_store(m, &u, row_of(m, m->out[0], row, t, 1), 0, y);
-	loop_close(e);
 }
 
 /* Copies what the input adds to a tile's gates. Its lines lie an example's steps apart, mostly in one set of each
@@ -202,12 +224,81 @@ gates_copy(const RnnMain *m, V first, V count, V panel, V t, V to)
 {
 	Emit *e = m->e;
 	int64_t w = m->s->p.lanes;
-	V i = loop_open(e, k64(e, 0), count, 1), row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates),
-	  out = ptr_at(e, to, i_mul(e, i, k64(e, m->s->gates * w * 4)));
-	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), m->s->h);
+	Mem tile = mem_dense(e, to, DT_f32, m->s->p.mr, m->s->gates, w);
 
-	for (int k = 0; k < m->s->gates; k++)
-		vec_store(e, ptr_at(e, out, k64(e, k * w * 4)), cell_vec(e, unit_load(&u, row, k)), NULL);
+	LOOP(e, i, k64(e, 0), count, 1) {
+		V row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates);
+		Mem out = mem_part(e, &tile, i);
+		Unit u = unit_open(e, i_mul_k(e, panel, w), m->s->h);
+
+		for (int k = 0; k < m->s->gates; k++)
+			vec_store(e, mem_at(e, &out, k64(e, k)), cell_vec(e, unit_load(&u, row, k)), NULL);
+	}
+}
+
+/* Memory of the function's own on a cache line: `count` numbers. */
+static V
+own_numbers(Emit *e, int64_t count)
+{
+	V v = slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)count));
+
+	LLVMSetAlignment(v, 64);
+	return v;
+}
+
+/* What a forward kernel has in memory beside the states: tiles of sums and of what the input adds, one for each side
+ * (of the gru by halves, where a tile has both rows of its pairs); with halves the products; panels of weights. */
+typedef struct Forward {
+	int sides, together;     /* examples of a row of a tile: 2 with halves */
+	Mem sums, input;         /* [side] */
+	V products;
+	Mem halves_weights;      /* [panel][product][k2][number] */
+	Mem weights;             /* [panel][part] */
+} Forward;
+
+static Forward
+forward_regions(const RnnMain *m)
+{
+	Emit *e = m->e;
+	const RnnSeq *s = m->s;
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, columns = (int64_t)s->gates * s->p.lanes;
+	Forward f = {.sides = s->halves && !s->lstm ? 2 : 1, .together = s->halves ? 2 : 1};
+	int64_t floats = f.together * f.sides * s->p.mr * columns;
+	V weights = ptr_at(e, m->ws, k64(e, s->weights));
+
+	f.sums = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
+	f.input = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
+	f.products = s->halves ? own_numbers(e, PRODUCTS * s->p.mr * nr) : NULL;
+	f.halves_weights = mem_dense(e, weights, DT_f32, s->npanel, PRODUCTS, s->k2, nr);
+	f.weights = mem_axes(e, weights, BY(s->h * columns * 4), BY(s->h * nr * 4));
+	return f;
+}
+
+/* The panel's units of all examples of these tasks, at step t: their sums, tile by tile, and the gates on each. */
+static void
+panel_forward(const RnnMain *m, const Forward *f, V panel, V t, V from, V to)
+{
+	Emit *e = m->e;
+	const RnnSeq *s = m->s;
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
+	V part[2] = {panel, i_add_k(e, panel, s->npanel)}, at, count;
+	Mem rows_from = mem_axes(e, from, BY(s->state_row)), parts = mem_axes(e, f->sums.base, BY(nr * 4));
+
+	tiles_open(e, i_div_k(e, i_sub(e, m->hi, m->lo), f->together), s->p.mr, &at, &count);
+	V first = i_add(e, m->lo, i_mul_k(e, at, f->together)), rows = i_mul_k(e, count, f->together);
+
+	for (int i = 0; i < f->sides; i++)
+		gates_copy(m, first, rows, part[i], t, mem_at(e, &f->input, k64(e, i)));
+	if (s->halves)
+		rnn_halves_tile(m, i_div_k(e, first, 2), count, mem_at(e, &f->halves_weights, panel), f->products,
+		                f->sums.base);
+	for (int i = 0; i < s->parts && !s->halves; i++)
+		tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &rows_from, first),
+		          mem_at(e, &f->weights, panel, k64(e, i)), mem_at(e, &parts, k64(e, i)), NULL, NULL,
+		          m->strides, NULL);
+	for (int i = 0; i < f->sides; i++)
+		gates_tile(m, mem_at(e, &f->sums, k64(e, i)), mem_at(e, &f->input, k64(e, i)), first, rows, part[i], t,
+		           from, to);
 	loop_close(e);
 }
 
@@ -216,61 +307,29 @@ forward_emit(RnnMain *m)
 {
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
-	int w = s->p.lanes;
-	/* of units of a panel */
-	int64_t nr = (int64_t)s->p.nv * w, columns = (int64_t)s->gates * w, sides = s->halves && !s->lstm ? 2 : 1;
-	T floats = LLVMArrayType2(e->l->f32, (uint64_t)((s->halves ? 2 * sides : 1) * s->p.mr * columns));
-	V tile = slot_new(e, floats), input = slot_new(e, floats), start = m->in[s->lstm ? 2 : 3];
-	V products = s->halves ? slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(PRODUCTS * s->p.mr * nr))) : NULL;
-	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->state_row),
-	                 [S_AK] = k64(e, 4),
-	                 [S_AP] = k64(e, 0),
-	                 [S_AQ] = k64(e, 0),
-	                 [S_BP] = k64(e, 0),
-	                 [S_BQ] = k64(e, 0),
-	                 [S_BK] = k64(e, nr * 4),
-	                 [S_CM] = k64(e, (s->halves ? nr : columns) * 4),
-	                 [S_NK] = k64(e, s->halves ? s->k2 : s->h)};
-	V weights = ptr_at(e, m->ws, k64(e, s->weights)), even = ptr_at(e, m->ws, k64(e, s->state[0])),
-	  odd = ptr_at(e, m->ws, k64(e, s->state[1]));
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, columns = (int64_t)s->gates * s->p.lanes;
+	V start = m->in[s->lstm ? 2 : 3], even = state_region(m, 0).base, odd = state_region(m, 1).base;
+	Forward f = forward_regions(m);
 
-	LLVMSetAlignment(tile, 64);
-	LLVMSetAlignment(input, 64);
-	if (products)
-		LLVMSetAlignment(products, 64);
-	m->strides = strides_block(e, st);
+	m->strides = strides_of_numbers(e, (const int64_t[S_COUNT]){[S_AM] = s->halves ? s->sums_row : s->state_row,
+	                                                            [S_AK] = 4,
+	                                                            [S_BK] = nr * 4,
+	                                                            [S_CM] = (s->halves ? nr : columns) * 4,
+	                                                            [S_NK] = s->halves ? s->k2 : s->h});
 	copy_state(m, start, 0, true);
 	if (s->lstm)
 		copy_state(m, m->in[3], 2, true);
-	V step = loop_open(e, k64(e, 0), k64(e, s->t), 1), t = s->reverse ? i_sub(e, k64(e, s->t - 1), step) : step;
-	V is_odd = LLVMBuildICmp(here(e), LLVMIntNE, i_rem(e, step, k64(e, 2)), k64(e, 0), "");
-	V from = LLVMBuildSelect(here(e), is_odd, odd, even, ""), to = LLVMBuildSelect(here(e), is_odd, even, odd, "");
+	TIMES(e, step, s->t) {
+		V t = s->reverse ? i_sub(e, k64(e, s->t - 1), step) : step;
+		V is_odd = LLVMBuildICmp(here(e), LLVMIntNE, i_rem_k(e, step, 2), k64(e, 0), "");
+		V from = LLVMBuildSelect(here(e), is_odd, odd, even, ""),
+		  to = LLVMBuildSelect(here(e), is_odd, even, odd, "");
 
-	if (s->halves)
-		rnn_halves_sums(m, from, s->state_row);
-	V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), part[2] = {panel, i_add(e, panel, k64(e, s->npanel))},
-	  at, count;
-
-	tiles_open(e, i_div(e, i_sub(e, m->hi, m->lo), k64(e, s->halves ? 2 : 1)), s->p.mr, &at, &count);
-	V first = i_add(e, m->lo, i_mul(e, at, k64(e, s->halves ? 2 : 1))),
-	  rows = i_mul(e, count, k64(e, s->halves ? 2 : 1));
-
-	for (int i = 0; i < sides; i++)
-		gates_copy(m, first, rows, part[i], t, ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)));
-	if (s->halves)
-		rnn_halves_tile(m, i_div(e, first, k64(e, 2)), count,
-		            ptr_at(e, weights, i_mul(e, panel, k64(e, PRODUCTS * s->k2 * nr * 4))), products, tile);
-	V of_panel = i_mul(e, panel, k64(e, s->h * columns * 4));
-
-	for (int i = 0; i < s->parts && !s->halves; i++)
-		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))),
-		          ptr_at(e, weights, i_add(e, of_panel, k64(e, i * s->h * nr * 4))),
-		          ptr_at(e, tile, k64(e, i * nr * 4)), k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
-	for (int i = 0; i < sides; i++)
-		gates_tile(m, ptr_at(e, tile, k64(e, i * 2 * s->p.mr * columns * 4)),
-		           ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)), first, rows, part[i], t, from, to);
-	for (int i = 0; i < 3; i++)
-		loop_close(e);
+		if (s->halves)
+			rnn_halves_sums(m, from, s->state_row);
+		TIMES(e, panel, s->npanel)
+			panel_forward(m, &f, panel, t, from, to);
+	}
 	copy_state(m, m->out[s->lstm ? 3 : 2], (int)(s->t % 2), false);
 	if (s->lstm)
 		copy_state(m, m->out[4], 2, false);
@@ -295,8 +354,8 @@ static V
 row_before(const RnnMain *m, V base, V start, V row, V step, V t)
 {
 	Emit *e = m->e;
-	V before = m->s->reverse ? i_min(e, i_add(e, t, k64(e, 1)), k64(e, m->s->t - 1))
-	                         : i_max(e, i_sub(e, t, k64(e, 1)), k64(e, 0)),
+	V before = m->s->reverse ? i_min_k(e, i_add_k(e, t, 1), m->s->t - 1)
+	                         : i_max(e, i_sub_k(e, t, 1), k64(e, 0)),
 	  live = is_live(m, row, before);
 	V first = LLVMBuildICmp(here(e), LLVMIntEQ, step, k64(e, 0), "");
 
@@ -311,7 +370,7 @@ lstm_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
 	Emit *e = m->e;
 	V dh_row = state_row(m, 0, row), dc_row = state_row(m, 1, row), gates = row_of(m, m->in[3], row, t, 4),
 	  out = row_of(m, m->out[0], row, t, 4);
-	V d = ptr_at(e, ptr_at(e, m->ws, k64(e, m->s->grad)), i_mul(e, row, k64(e, m->s->grad_row)));
+	V d = grad_row(m, row);
 	Cell g[4], dh = unit_load(u, dh_row, 0), dc = unit_load(u, dc_row, 0), h, c,
 	           tc = apply(e, OP_tanh, unit_load(u, row_of(m, m->in[4], row, t, 1), 0));
 	Cell before = unit_load(u, row_before(m, m->in[4], m->in[6], row, step, t), 0);
@@ -334,7 +393,7 @@ gru_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
 	Emit *e = m->e;
 	V dh_row = state_row(m, 0, row), gates = row_of(m, m->in[2], row, t, 4), di = row_of(m, m->out[0], row, t, 3),
 	  dhid = row_of(m, m->out[1], row, t, 3);
-	V d = ptr_at(e, ptr_at(e, m->ws, k64(e, m->s->grad)), i_mul(e, row, k64(e, m->s->grad_row)));
+	V d = grad_row(m, row);
 	Cell g[4], old = unit_load(u, dh_row, 0), h, dn, part,
 	           before = unit_load(u, row_before(m, m->in[3], m->in[5], row, step, t), 0);
 
@@ -359,48 +418,46 @@ backward_emit(RnnMain *m)
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, k = s->gates * s->h;
-	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->grad_row),
-	                 [S_AK] = k64(e, 4),
-	                 [S_AP] = k64(e, 0),
-	                 [S_AQ] = k64(e, 0),
-	                 [S_BP] = k64(e, 0),
-	                 [S_BQ] = k64(e, 0),
-	                 [S_BK] = k64(e, nr * 4),
-	                 [S_CM] = k64(e, s->halves ? s->products_row : s->state_row),
-	                 [S_NK] = k64(e, s->halves ? s->k2 : k)};
 	V weights = ptr_at(e, m->ws, k64(e, s->weights)), grads = ptr_at(e, m->ws, k64(e, s->grad)),
-	  dh = ptr_at(e, m->ws, k64(e, s->state[0]));
+	  dh = state_region(m, 0).base, at, count;
+	/* [example], [panel], [example][panel] */
+	Mem left = mem_axes(e, grads, BY(s->grad_row)), right = mem_dense(e, weights, DT_f32, s->npanel, k, nr),
+	    sums = mem_axes(e, dh, BY(s->state_row), BY(nr * 4));
 
-	m->strides = strides_block(e, st);
+	m->strides = strides_of_numbers(
+	        e, (const int64_t[S_COUNT]){[S_AM] = s->halves ? s->sums_row : s->grad_row,
+	                                    [S_AK] = 4,
+	                                    [S_BK] = nr * 4,
+	                                    [S_CM] = s->halves ? s->products_row : s->state_row,
+	                                    [S_NK] = s->halves ? s->k2 : k});
 	copy_state(m, m->in[1], 0, true);
 	if (s->lstm)
 		copy_state(m, m->in[2], 1, true);
-	V turn = loop_open(e, k64(e, 0), k64(e, s->t), 1), step = i_sub(e, k64(e, s->t - 1), turn),
-	  t = s->reverse ? turn : step;
-	V row = loop_open(e, m->lo, m->hi, 1), live = is_live(m, row, t),
-	  j = loop_open(e, k64(e, 0), k64(e, s->h), e->W);
-	Unit u = unit_open(e, j, s->h);
+	TIMES(e, turn, s->t) {
+		V step = i_sub(e, k64(e, s->t - 1), turn), t = s->reverse ? turn : step;
 
-	(s->lstm ? lstm_unit_back : gru_unit_back)(m, &u, row, step, t, live);
-	loop_close(e);
-	loop_close(e);
-	if (s->halves) {
-		rnn_halves_back(m, grads, weights, dh);
-	} else {
-		V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), at, count;
+		LOOP(e, row, m->lo, m->hi, 1) {
+			V live = is_live(m, row, t);
 
-		tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
-		V first = i_add(e, m->lo, at);
+			LOOP(e, j, k64(e, 0), k64(e, s->h), e->W) {
+				Unit u = unit_open(e, j, s->h);
 
-		tile_call(
-		        e, &m->tiles, count, panel, s->npanel, ptr_at(e, grads, i_mul(e, first, k64(e, s->grad_row))),
-		        ptr_at(e, weights, i_mul(e, panel, k64(e, k * nr * 4))),
-		        ptr_at(e, dh, i_add(e, i_mul(e, first, k64(e, s->state_row)), i_mul(e, panel, k64(e, nr * 4)))),
-		        k64(e, 1), k64(e, 1), m->strides, k64(e, 1));
-		loop_close(e);
-		loop_close(e);
+				(s->lstm ? lstm_unit_back : gru_unit_back)(m, &u, row, step, t, live);
+			}
+		}
+		if (s->halves)
+			rnn_halves_back(m, grads, weights, dh);
+		else
+			TIMES(e, panel, s->npanel) {
+				tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
+				V first = i_add(e, m->lo, at);
+
+				tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &left, first),
+				          mem_at(e, &right, panel), mem_at(e, &sums, first, panel), NULL, NULL,
+				          m->strides, k64(e, 1));
+				loop_close(e);
+			}
 	}
-	loop_close(e);
 	copy_state(m, m->out[s->lstm ? 1 : 2], 0, false);
 	if (s->lstm)
 		copy_state(m, m->out[2], 1, false);
@@ -456,8 +513,8 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			m.length = buffer(&e, in[nin]);
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;
 		}
-		m.lo = i_mul(&e, e.arg_t0, k64(&e, s.rows));
-		m.hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, s.rows)), extent(&e, s.n));
+		m.lo = i_mul_k(&e, e.arg_t0, s.rows);
+		m.hi = i_min(&e, i_mul_k(&e, e.arg_t1, s.rows), extent(&e, s.n));
 		m.tiles = tiles_make(&e, &s.p, (s.halves ? 1 : s.npanel) * s.p.nv * s.p.lanes, ANY_ROWS);
 		if (s.back)
 			backward_emit(&m);

@@ -11,31 +11,34 @@ pack_gates(Emit *e, const RnnSeq *s, int together, V from, V out, V panel)
 {
 	int w = s->p.lanes;
 	int64_t nr = (int64_t)together * w, whole = s->h / w * w;
-	V first = i_mul(e, panel, k64(e, w)), left = i_sub(e, k64(e, s->h), first);
+	V first = i_mul_k(e, panel, w), left = i_sub(e, k64(e, s->h), first);
+	Mem rows = mem_dense(e, from, DT_f32, s->gates * s->h, s->h);
 
 	for (int g = 0; g < s->gates; g++) {
-		V in = ptr_at(e, from, i_mul(e, i_add(e, first, k64(e, g * s->h)), k64(e, s->h * 4)));
-		V dst = ptr_at(e, out, k64(e, (g / together * s->h * nr + g % together * w) * 4));
+		Mem in = mem_axes(e, mem_at(e, &rows, i_add_k(e, first, g * s->h)), BY(4)); /* [k], of the first row */
+		V of_gate = ptr_at(e, out, k64(e, (g / together * s->h * nr + g % together * w) * 4));
+		Mem to = mem_rows(e, of_gate, DT_f32, s->h, nr);
 
-		if (whole) {
-			V k = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
-			V args[5] = {ptr_at(e, in, i_mul(e, k, k64(e, 4))), k64(e, s->h * 4), left,
-			             ptr_at(e, dst, i_mul(e, k, k64(e, nr * 4))), k64(e, nr * 4)};
+		if (whole)
+			LOOP(e, k, k64(e, 0), k64(e, whole), w) {
+				V fn = turn_block(e->l, w);
+				V args[5] = {mem_at(e, &in, k), k64(e, s->h * 4), left, mem_at(e, &to, k),
+				             k64(e, nr * 4)};
 
-			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
-			loop_close(e);
+				LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
+			}
+		LOOP(e, k, k64(e, whole), k64(e, s->h), 1) TIMES(e, j, w) {
+			V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
+			  col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
+			V off = LLVMBuildMul(here(e), col, k64(e, s->h * 4), "");
+
+			off = LLVMBuildAdd(here(e), off, i_mul_k(e, k, 4), "");
+			V at = LLVMBuildInBoundsGEP2(here(e), e->l->i8, in.base, &off, 1, ""),
+			  x = LLVMBuildLoad2(here(e), e->l->f32, at, "");
+
+			LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
+			               mem_at(e, &to, k, j));
 		}
-		V k = loop_open(e, k64(e, whole), k64(e, s->h), 1), j = loop_open(e, k64(e, 0), k64(e, w), 1);
-		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
-		  col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-		V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, s->h * 4), ""), i_mul(e, k, k64(e, 4)),
-		                     "");
-		V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
-
-		LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
-		    ptr_at(e, dst, i_add(e, i_mul(e, k, k64(e, nr * 4)), i_mul(e, j, k64(e, 4)))));
-		loop_close(e);
-		loop_close(e);
 	}
 }
 
@@ -45,19 +48,21 @@ pack_columns(Emit *e, const RnnSeq *s, V from, V to, V panel)
 {
 	int w = s->p.lanes;
 	int64_t nr = (int64_t)s->p.nv * w, rows = s->gates * s->h;
-	V first = i_mul(e, panel, k64(e, nr)), out = ptr_at(e, to, i_mul(e, panel, k64(e, rows * nr * 4)));
-	V k = loop_open(e, k64(e, 0), k64(e, rows), 1);
-	V in = ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, s->h * 4)), i_mul(e, first, k64(e, 4)))),
-	  dst = ptr_at(e, out, i_mul(e, k, k64(e, nr * 4)));
+	Mem in = mem_rows(e, from, DT_f32, rows, s->h), panels = mem_dense(e, to, DT_f32, s->npanel, rows, nr),
+	    out = mem_dense(e, mem_at(e, &panels, panel), DT_f32, rows, nr);
+	V first = i_mul_k(e, panel, nr);
 
-	for (int j = 0; j < s->p.nv; j++) {
-		V left = i_max(e, i_sub(e, k64(e, s->h), i_add(e, first, k64(e, (int64_t)j * w))), k64(e, 0)),
-		  off = k64(e, (int64_t)j * w * 4);
+	TIMES(e, k, rows) {
+		V row = mem_at(e, &in, k, first), dst = mem_at(e, &out, k);
 
-		vec_store(e, ptr_at(e, dst, off),
-		          vec_load(e, ptr_at(e, in, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
+		for (int j = 0; j < s->p.nv; j++) {
+			V left = i_max(e, i_sub(e, k64(e, s->h), i_add_k(e, first, (int64_t)j * w)), k64(e, 0)),
+			  off = k64(e, (int64_t)j * w * 4);
+
+			vec_store(e, ptr_at(e, dst, off),
+			          vec_load(e, ptr_at(e, row, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
+		}
 	}
-	loop_close(e);
 }
 
 /* Seven sums of the four quarters of a panel, whose right half lies `right` bytes behind the left and whose lower half
@@ -66,21 +71,21 @@ static void
 pack_sums(Emit *e, const RnnSeq *s, V from, int64_t right, int64_t down, int64_t line, V out, int64_t apart)
 {
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
-	V k = loop_open(e, k64(e, 0), k64(e, s->k2), 1), x[QUARTERS], r[PRODUCTS];
+	/* [below][aside][k][number], [product][k][number] */
+	Mem quarters = mem_axes(e, from, BY(down), BY(right), BY(line), BY(4)),
+	    sums = mem_axes(e, out, BY(apart), BY(nr * 4), BY(4));
+	V x[QUARTERS], r[PRODUCTS];
 
-	for (int64_t j = 0; j < nr * 4; j += s->p.lanes * 4) {
-		for (int q = 0; q < QUARTERS; q++)
-			x[q] = vec_load(e,
-			                ptr_at(e, from,
-			                       i_add(e, i_mul(e, k, k64(e, line)),
-			                             k64(e, (q & 1) * right + (q >> 1) * down + j))),
-			                NULL);
-		strassen_second(e, x, r);
-		for (int q = 0; q < PRODUCTS; q++)
-			vec_store(e, ptr_at(e, out, i_add(e, i_mul(e, k, k64(e, nr * 4)), k64(e, q * apart + j))), r[q],
-			          NULL);
-	}
-	loop_close(e);
+	TIMES(e, k, s->k2)
+		for (int64_t j = 0; j < nr; j += s->p.lanes) {
+			V at = k64(e, j);
+
+			for (int q = 0; q < QUARTERS; q++)
+				x[q] = vec_load(e, mem_at(e, &quarters, k64(e, q >> 1), k64(e, q & 1), k, at), NULL);
+			strassen_second(e, x, r);
+			for (int q = 0; q < PRODUCTS; q++)
+				vec_store(e, mem_at(e, &sums, k64(e, q), k, at), r[q], NULL);
+		}
 }
 
 /* Forward [panel][product][k2][nr], backward [product][panel][k2][nr]. */
@@ -90,16 +95,16 @@ pack_halves(Emit *e, const RnnSeq *s, V from, V to, V panel)
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, all = (int64_t)s->gates * s->p.lanes * 4;
 
 	if (s->back) {
-		pack_sums(e, s, ptr_at(e, from, i_mul(e, panel, k64(e, nr * 4))), s->h / 2 * 4, s->k2 * s->h * 4,
-		          s->h * 4, ptr_at(e, to, i_mul(e, panel, k64(e, bytes))), s->npanel * bytes);
+		pack_sums(e, s, ptr_at(e, from, i_mul_k(e, panel, nr * 4)), s->h / 2 * 4, s->k2 * s->h * 4, s->h * 4,
+		          ptr_at(e, to, i_mul_k(e, panel, bytes)), s->npanel * bytes);
 		return;
 	}
-	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), transposed = scratch_ptr(e, 0);
+	V out = ptr_at(e, to, i_mul_k(e, panel, PRODUCTS * bytes)), transposed = scratch_ptr(e, 0);
 
 	pack_gates(e, s, s->gates, from, transposed, panel);
 	if (!s->lstm)
 		pack_gates(e, s, s->gates, from, ptr_at(e, transposed, k64(e, s->h * all)),
-		           i_add(e, panel, k64(e, s->npanel)));
+		           i_add_k(e, panel, s->npanel));
 	pack_sums(e, s, transposed, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
 }
 
@@ -111,17 +116,17 @@ rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, "pack", &fresh);
 
 	if (fresh) {
-		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights)),
-		  panel = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights));
+		Mem panels = mem_dense(&e, to, DT_f32, s->npanel, s->h, s->gates, s->p.lanes);
 
-		if (s->halves)
-			pack_halves(&e, s, from, to, panel);
-		else if (s->back)
-			pack_columns(&e, s, from, to, panel);
-		else
-			pack_gates(&e, s, s->p.nv, from,
-			           ptr_at(&e, to, i_mul(&e, panel, k64(&e, s->h * s->gates * s->p.lanes * 4))), panel);
-		loop_close(&e);
+		LOOP(&e, panel, e.arg_t0, e.arg_t1, 1) {
+			if (s->halves)
+				pack_halves(&e, s, from, to, panel);
+			else if (s->back)
+				pack_columns(&e, s, from, to, panel);
+			else
+				pack_gates(&e, s, s->p.nv, from, mem_at(&e, &panels, panel), panel);
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

@@ -53,7 +53,7 @@ depthwise_at(Emit *e, Val v, V n, V c, V h, V w)
 	const Ix ix[4] = {ix_s(n), ix_s(c), ix_s(h), ix_s(w)};
 
 	return ptr_at(e, buffer(e, group_buffer(e->gc, v.id)),
-	    i_mul(e, offset_of(e, t, ix).s, k64(e, dtype_info[t->dtype].bytes)));
+	    i_mul_k(e, offset_of(e, t, ix).s, dtype_info[t->dtype].bytes));
 }
 
 Cell
@@ -61,11 +61,11 @@ depthwise_load(Emit *e, const Op *op, int k, V at, V n, V c, V h, V w, int64_t p
 {
 	const Type *t = val_type(e->g, op->in[k]);
 
-	V pixel = i_mul(e, extent(e, t->axis[0]), k64(e, t->axis[1].n));
+	V pixel = i_mul_k(e, extent(e, t->axis[0]), t->axis[1].n);
 
 	if (at)
-		return load_at(e, at, (DType)t->dtype, (Off){.s = i_mul(e, pixel, k64(e, pixels)), .c = 1});
-	const Ix ix[4] = {ix_s(n), {.s = c, .c = 1}, ix_s(h), ix_s(i_add(e, w, k64(e, pixels)))};
+		return load_at(e, at, (DType)t->dtype, (Off){.s = i_mul_k(e, pixel, pixels), .c = 1});
+	const Ix ix[4] = {ix_s(n), {.s = c, .c = 1}, ix_s(h), ix_s(i_add_k(e, w, pixels))};
 
 	return lane_eval(e, op->in[k], ix);
 }
@@ -75,14 +75,12 @@ static int
 meets_of(Arena *a, const Op *op, const DepthSteps *d, int64_t step, int cols, DepthMeet **out)
 {
 	bool dx = op->kind == OP_conv2d_dx;
-	int64_t stride = attr_ints(op, A_stride, NULL)[1], pad = attr_ints(op, A_pad, NULL)[1],
-	        dil = attr_ints(op, A_dilation, NULL)[1], S = d->w->axis[3].n;
-	DepthMeet *m = arena_array(a, DepthMeet, cols * S);
+	DepthMeet *m = arena_array(a, DepthMeet, cols * d->at.k[1]);
 	int n = 0;
 
 	for (int i = 0; i < cols && step * cols + i < d->o->axis[3].n; i++) {
 		int64_t filter, move;
-		Taps t = taps_of(dx, step * cols + i, d->x->axis[3].n, S, stride, pad, dil, &filter, &move);
+		WindowTaps t = window_taps(&d->at, 1, dx, step * cols + i, d->x->axis[3].n, &filter, &move);
 
 		for (int64_t k = 0; k < t.count; k++) {
 			DepthMeet x = {i, t.at + k * move - step * d->first, t.first + k * filter};
@@ -110,11 +108,10 @@ void
 depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d)
 {
 	bool dx = op->kind == OP_conv2d_dx;
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL),
-	              *dil = attr_ints(op, A_dilation, NULL), OH = d->o->axis[2].n, OW = d->o->axis[3].n;
+	int64_t OH = d->o->axis[2].n, OW = d->o->axis[3].n;
 
 	d->n = ceil_div(OW, cols);
-	d->first = dx ? cols / stride[1] : cols * stride[1];
+	d->first = dx ? cols / d->at.stride[1] : cols * d->at.stride[1];
 	for (int64_t step = 0; step < d->n; step++) {
 		bool cut = (step + 1) * cols > OW;
 		DepthMeet *m;
@@ -131,8 +128,7 @@ depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d)
 	}
 	d->rows = arena_array(a, int64_t, OH * 3);
 	for (int64_t i = 0; i < OH; i++) {
-		Taps t =
-		    taps_of(dx, i, d->x->axis[2].n, d->w->axis[2].n, stride[0], pad[0], dil[0], &d->rstep, &d->rmove);
+		WindowTaps t = window_taps(&d->at, 0, dx, i, d->x->axis[2].n, &d->rstep, &d->rmove);
 
 		memcpy(&d->rows[i * 3], (int64_t[]){t.at, t.first, t.count}, 24);
 	}
@@ -142,7 +138,7 @@ V
 depthwise_run_open(Emit *e, const DepthSteps *d, const DepthRun *run, V step)
 {
 	return d->nrun > 1
-	    ? loop_open(e, i_max(e, step, k64(e, run->lo)), i_min(e, i_add(e, step, k64(e, 1)), k64(e, run->hi)), 1)
+	    ? loop_open(e, i_max(e, step, k64(e, run->lo)), i_min_k(e, i_add_k(e, step, 1), run->hi), 1)
 	    : step;
 }
 
@@ -156,7 +152,7 @@ depthwise_run_close(Emit *e, const DepthSteps *d)
 V
 depthwise_row(Emit *e, V table, V row, int column)
 {
-	return table_at(e, table, i_add(e, i_mul(e, row, k64(e, 3)), k64(e, column)));
+	return table_at(e, table, i_add_k(e, i_mul_k(e, row, 3), column));
 }
 
 typedef struct Depth {
@@ -167,8 +163,9 @@ typedef struct Depth {
 	int weights; /* buffer of weights by lanes */
 	bool tile;
 	int64_t line, band_line;                /* numbers of a tile's row; vectors from one of a band's to the next */
-	V to, band;                             /* NULL: none */
-	V band_n, band_v, band_h, band_nv;      /* what it begins with, its vectors of an image */
+	V to;
+	Mem band;                               /* [image][vector][pixel]; base NULL: there is none */
+	V band_n, band_v, band_h;               /* what it begins with */
 	V row, h, r, nr;                        /* output row, first input row, first filter row, how many */
 	V step, s0, s1, pixels, n0, n1, v0, v1; /* of the tile: steps, pixels of a row, images, vectors */
 } Depth;
@@ -186,11 +183,9 @@ depthwise_fma(Emit *e, V x, V y, V sum)
 static V
 band_at(Emit *e, const Depth *d, V n, V v, V h, V w)
 {
-	int64_t W = d->s.x->axis[3].n;
-	V vector = i_add(e, i_mul(e, i_sub(e, n, d->band_n), d->band_nv), i_sub(e, v, d->band_v));
-	V pixel = i_add(e, i_mul(e, i_sub(e, h, d->band_h), k64(e, W)), w);
+	V pixel = i_add(e, i_mul_k(e, i_sub(e, h, d->band_h), d->s.x->axis[3].n), w);
 
-	return ptr_at(e, d->band, i_mul(e, i_add(e, i_mul(e, vector, k64(e, d->band_line)), pixel), k64(e, e->W * 4)));
+	return mem_at(e, &d->band, i_sub(e, n, d->band_n), i_sub(e, v, d->band_v), pixel);
 }
 
 /* The products of filter row r. */
@@ -198,18 +193,17 @@ static void
 row_products(Emit *e, const Depth *d, const DepthRun *run, V n, V v, V r, V in_mask, V *acc)
 {
 	int64_t S = d->s.w->axis[3].n, channels = val_type(e->g, d->op->out[0])->axis[1].n;
-	V h = i_add(e, d->h, i_mul(e, r, k64(e, d->s.rmove))), filter = i_add(e, d->r, i_mul(e, r, k64(e, d->s.rstep))),
-	  w = i_mul(e, d->step, k64(e, d->s.first));
-	V c = i_mul(e, v, k64(e, d->l.groups * d->l.in)), mask = e->mask, at = NULL;
+	V h = i_add(e, d->h, i_mul_k(e, r, d->s.rmove)), filter = i_add(e, d->r, i_mul_k(e, r, d->s.rstep)),
+	  w = i_mul_k(e, d->step, d->s.first);
+	V c = i_mul_k(e, v, d->l.groups * d->l.in), mask = e->mask, at = NULL;
 
-	if (d->band)
+	if (d->band.base)
 		at = band_at(e, d, n, v, h, w);
 	else if (!prologue_made(e->g, d->op, 0))
 		at = depthwise_at(e, d->op->in[0], n, c, h, w);
 	DType wt = d->weights == group_buffer(e->gc, d->op->in[1].id) ? (DType)d->s.w->dtype : DT_f32;
-	V weights = ptr_at(e, buffer(e, d->weights),
-	    i_mul(e, i_add(e, i_mul(e, filter, k64(e, S * d->l.in * channels)), i_mul(e, v, k64(e, d->l.whole))),
-	        k64(e, dtype_info[wt].bytes)));
+	V number = i_add(e, i_mul_k(e, filter, S * d->l.in * channels), i_mul_k(e, v, d->l.whole)),
+	  weights = ptr_at(e, buffer(e, d->weights), i_mul_k(e, number, dtype_info[wt].bytes));
 
 	for (int64_t j = 0; j < d->l.in; j++) {
 		V k[DEPTH_WEIGHTS] = {0}, x = NULL;
@@ -219,8 +213,9 @@ row_products(Emit *e, const Depth *d, const DepthRun *run, V n, V v, V r, V in_m
 
 			if (!i || m->at != m[-1].at) {
 				e->mask = in_mask;
-				Cell from = d->band ? load_at(e, at, DT_f32, (Off){.s = k64(e, m->at * e->W), .c = 1})
-				                    : depthwise_load(e, d->op, 0, at, n, c, h, w, m->at);
+				Off in_band = {.s = k64(e, m->at * e->W), .c = 1};
+				Cell from = d->band.base ? load_at(e, at, DT_f32, in_band)
+				                         : depthwise_load(e, d->op, 0, at, n, c, h, w, m->at);
 
 				e->mask = mask;
 				x = depthwise_spread(e, &d->l, from, j).v;
@@ -241,8 +236,8 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 	T vt = vec_of(e, e->l->f32);
 	V slot[DEPTH_COLS], acc[DEPTH_COLS];
 	int cols = d->p->cols;
-	const Ix ix[4] = {ix_s(n), {.s = i_mul(e, v, k64(e, d->l.whole)), .c = 1}, ix_s(d->row),
-	    ix_s(i_mul(e, d->step, k64(e, cols)))};
+	const Ix ix[4] = {ix_s(n), {.s = i_mul_k(e, v, d->l.whole), .c = 1}, ix_s(d->row),
+	    ix_s(i_mul_k(e, d->step, cols))};
 
 	e->mask = depthwise_mask(e, lanes);
 	for (int i = 0; i < cols; i++) {
@@ -261,10 +256,10 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 		Cell c = cell_of(slot_get(e, slot[i], vt), true, DT_f32);
 
 		if (d->tile) {
-			V pixel = i_add(e, i_mul(e, i_sub(e, d->step, d->s0), k64(e, cols)), k64(e, i));
+			V pixel = i_add_k(e, i_mul_k(e, i_sub(e, d->step, d->s0), cols), i);
 			V row = i_add(e, i_mul(e, i_sub(e, n, d->n0), d->pixels), pixel),
 			  at = i_add(
-			      e, i_mul(e, row, k64(e, d->line)), i_mul(e, i_sub(e, v, d->v0), k64(e, d->l.whole)));
+			      e, i_mul_k(e, row, d->line), i_mul_k(e, i_sub(e, v, d->v0), d->l.whole));
 
 			e->mask = NULL;
 			store_at(e, d->to, DT_f32, (Off){.s = at, .c = 1}, c);
@@ -273,7 +268,7 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 		Off o = offset_of(e, d->s.o, ix);
 
 		o.s =
-		    i_add(e, o.s, i_mul(e, i_mul(e, extent(e, d->s.o->axis[0]), k64(e, d->s.o->axis[1].n)), k64(e, i)));
+		    i_add(e, o.s, i_mul_k(e, i_mul_k(e, extent(e, d->s.o->axis[0]), d->s.o->axis[1].n), i));
 		e->stream = store_streams(e->g, d->op->out[0]) && !e->mask;
 		store_at(e, d->to, DT_f32, o, c);
 		e->stream = false;
@@ -288,27 +283,27 @@ vectors_of(Emit *e, const Depth *d, int rest, V *from, V *to)
 	int64_t whole = d->l.rest ? d->l.vectors - 1 : d->l.vectors;
 
 	*from = rest ? i_max(e, d->v0, k64(e, whole)) : d->v0;
-	*to = rest ? d->v1 : i_min(e, d->v1, k64(e, whole));
+	*to = rest ? d->v1 : i_min_k(e, d->v1, whole);
 	return rest ? d->l.rest > 0 : whole > 0;
 }
 
 static void
 run_tile(Emit *e, Depth *d, const DepthRun *run)
 {
-	V n = loop_open(e, d->n0, d->n1, 1), v, from, to;
+	V from, to;
 
-	for (int rest = 0; rest < 2; rest++) {
-		if (!vectors_of(e, d, rest, &from, &to))
-			continue;
-		v = loop_open(e, from, to, 1);
-		d->step = loop_open(e, i_max(e, d->s0, k64(e, run->lo)), i_min(e, d->s1, k64(e, run->hi)), 1);
-		e->lanes = true;
-		step_vector(e, d, run, n, v, rest ? d->l.rest : d->l.whole);
-		e->lanes = false;
-		loop_close(e);
-		loop_close(e);
-	}
-	loop_close(e);
+	LOOP(e, n, d->n0, d->n1, 1)
+		for (int rest = 0; rest < 2; rest++) {
+			if (!vectors_of(e, d, rest, &from, &to))
+				continue;
+			LOOP(e, v, from, to, 1)
+			LOOP(e, step, i_max(e, d->s0, k64(e, run->lo)), i_min_k(e, d->s1, run->hi), 1) {
+				d->step = step;
+				e->lanes = true;
+				step_vector(e, d, run, n, v, rest ? d->l.rest : d->l.whole);
+				e->lanes = false;
+			}
+		}
 }
 
 /* ---------------------------------------------------------------- the kernel */
@@ -319,7 +314,7 @@ depth_index(Emit *e, void *cx, V row, Ix *ix)
 
 	ix[0] = ix_s(i_add(e, d->n0, i_div(e, row, d->pixels)));
 	ix[2] = ix_s(d->row);
-	ix[3] = ix_s(i_add(e, i_mul(e, d->s0, k64(e, d->p->cols)), i_rem(e, row, d->pixels)));
+	ix[3] = ix_s(i_add(e, i_mul_k(e, d->s0, d->p->cols), i_rem(e, row, d->pixels)));
 }
 
 typedef struct DepthPieces {
@@ -332,8 +327,8 @@ images_from(Emit *e, const Type *o, V strip, int64_t images, V *lo)
 {
 	V n = extent(e, o->axis[0]);
 
-	*lo = i_min(e, i_mul(e, strip, k64(e, images)), n);
-	return i_min(e, i_add(e, *lo, k64(e, images)), n);
+	*lo = i_min(e, i_mul_k(e, strip, images), n);
+	return i_min(e, i_add_k(e, *lo, images), n);
 }
 
 /* Rows of pixels of a strip of images. */
@@ -342,11 +337,11 @@ depth_pieces(Emit *e, void *cx, V piece)
 {
 	const DepthPieces *p = cx;
 	int64_t OH = p->o->axis[2].n, blocks = ceil_div(OH, p->p->rows);
-	V lo, hi = images_from(e, p->o, i_div(e, piece, k64(e, blocks)), p->p->strip, &lo);
-	V first = i_mul(e, i_rem(e, piece, k64(e, blocks)), k64(e, p->p->rows));
+	V lo, hi = images_from(e, p->o, i_div_k(e, piece, blocks), p->p->strip, &lo);
+	V first = i_mul_k(e, i_rem_k(e, piece, blocks), p->p->rows);
 	V rows = i_min(e, k64(e, p->p->rows), i_sub(e, k64(e, OH), first));
 
-	return i_mul(e, i_sub(e, hi, lo), i_mul(e, rows, k64(e, p->o->axis[3].n)));
+	return i_mul(e, i_sub(e, hi, lo), i_mul_k(e, rows, p->o->axis[3].n));
 }
 
 /* Sums that others read as well are stored by the epilogue, past the caches where they are large: what is stored so
@@ -373,26 +368,26 @@ static void
 band_fill(Emit *e, Depth *d, V h0, V h1, V n0, V n1)
 {
 	int64_t per = d->l.groups * d->l.in;
-	V h = loop_open(e, h0, h1, 1), w = loop_open(e, k64(e, 0), k64(e, d->s.x->axis[3].n), 1),
-	  n = loop_open(e, n0, n1, 1), from, to;
+	V from, to;
 
-	for (int rest = 0; rest < 2; rest++) {
-		if (!vectors_of(e, d, rest, &from, &to))
-			continue;
-		V v = loop_open(e, from, to, 1), c = i_mul(e, v, k64(e, per));
-		V at = prologue_made(e->g, d->op, 0) ? NULL : depthwise_at(e, d->op->in[0], n, c, h, w);
+	LOOP(e, h, h0, h1, 1) TIMES(e, w, d->s.x->axis[3].n) LOOP(e, n, n0, n1, 1)
+		for (int rest = 0; rest < 2; rest++) {
+			if (!vectors_of(e, d, rest, &from, &to))
+				continue;
+			LOOP(e, v, from, to, 1) {
+				V c = i_mul_k(e, v, per);
+				V at = prologue_made(e->g, d->op, 0) ? NULL
+				                                     : depthwise_at(e, d->op->in[0], n, c, h, w);
 
-		e->lanes = true;
-		e->mask = depthwise_mask(e, (rest ? d->l.rest : d->l.whole) / d->l.out * d->l.in);
-		Cell x = cell_cast(e, depthwise_load(e, d->op, 0, at, n, c, h, w, 0), DT_f32);
+				e->lanes = true;
+				e->mask = depthwise_mask(e, (rest ? d->l.rest : d->l.whole) / d->l.out * d->l.in);
+				Cell x = cell_cast(e, depthwise_load(e, d->op, 0, at, n, c, h, w, 0), DT_f32);
 
-		e->mask = NULL;
-		store_at(e, band_at(e, d, n, v, h, w), DT_f32, (Off){.s = k64(e, 0), .c = 1}, x);
-		e->lanes = false;
-		loop_close(e);
-	}
-	for (int i = 0; i < 3; i++)
-		loop_close(e);
+				e->mask = NULL;
+				store_at(e, band_at(e, d, n, v, h, w), DT_f32, (Off){.s = k64(e, 0), .c = 1}, x);
+				e->lanes = false;
+			}
+		}
 }
 
 /* Opens a loop over the steps of a row, `n` to a tile. */
@@ -402,10 +397,10 @@ steps_open(Emit *e, Depth *d, int64_t n)
 	int64_t OW = d->s.o->axis[3].n, cols = d->p->cols;
 
 	d->s0 = loop_open(e, k64(e, 0), k64(e, d->s.n), n);
-	d->s1 = i_min(e, i_add(e, d->s0, k64(e, n)), k64(e, d->s.n));
+	d->s1 = i_min_k(e, i_add_k(e, d->s0, n), d->s.n);
 	d->pixels = k64(e, n == d->s.n ? OW : n * cols);
 	if (n != d->s.n && OW % cols)
-		d->pixels = i_min(e, d->pixels, i_sub(e, k64(e, OW), i_mul(e, d->s0, k64(e, cols))));
+		d->pixels = i_min(e, d->pixels, i_sub(e, k64(e, OW), i_mul_k(e, d->s0, cols)));
 }
 
 static void
@@ -414,42 +409,42 @@ one_task(Emit *e, Depth *d, Epilogue *epi, V t, V trow, V tband)
 	const DepthParams *p = d->p;
 	int64_t chunk = p->chunk / d->l.whole, block = p->block / d->l.whole, nchunk = ceil_div(d->l.vectors, chunk);
 	int64_t OH = d->s.o->axis[2].n, blocks = ceil_div(OH, p->rows);
-	V rest = i_div(e, t, k64(e, blocks)), strip = i_div(e, rest, k64(e, nchunk)), b = i_rem(e, t, k64(e, blocks)),
+	V rest = i_div_k(e, t, blocks), strip = i_div_k(e, rest, nchunk), b = i_rem_k(e, t, blocks),
 	  lo;
-	V c0 = i_mul(e, i_rem(e, rest, k64(e, nchunk)), k64(e, chunk));
+	V c0 = i_mul_k(e, i_rem_k(e, rest, nchunk), chunk);
 	V hi = images_from(e, d->s.o, strip, p->strip, &lo);
-	V c1 = i_min(e, i_add(e, c0, k64(e, chunk)), k64(e, d->l.vectors));
-	V first = i_mul(e, b, k64(e, p->rows)), last = i_min(e, i_add(e, first, k64(e, p->rows)), k64(e, OH));
+	V c1 = i_min_k(e, i_add_k(e, c0, chunk), d->l.vectors);
+	V first = i_mul_k(e, b, p->rows), last = i_min_k(e, i_add_k(e, first, p->rows), OH);
 
-	if (d->band) {
-		V b2 = i_mul(e, b, k64(e, 2));
+	if (d->band.base) {
+		V b2 = i_mul_k(e, b, 2);
 
-		d->band_n = lo, d->band_v = d->v0 = c0, d->v1 = c1, d->band_nv = k64(e, chunk);
+		d->band_n = lo, d->band_v = d->v0 = c0, d->v1 = c1;
 		d->band_h = table_at(e, tband, b2);
-		band_fill(e, d, d->band_h, table_at(e, tband, i_add(e, b2, k64(e, 1))), lo, hi);
+		band_fill(e, d, d->band_h, table_at(e, tband, i_add_k(e, b2, 1)), lo, hi);
 	}
 	/* the copy is walked row by row; what lies in memory as it lies there */
-	if (!d->band)
+	if (!d->band.base)
 		steps_open(e, d, 1);
 	d->n0 = loop_open(e, lo, hi, p->images);
-	d->n1 = i_min(e, i_add(e, d->n0, k64(e, p->images)), hi);
+	d->n1 = i_min(e, i_add_k(e, d->n0, p->images), hi);
 	d->v0 = loop_open(e, c0, c1, block);
-	d->v1 = i_min(e, i_add(e, d->v0, k64(e, block)), c1);
+	d->v1 = i_min(e, i_add_k(e, d->v0, block), c1);
 	d->row = loop_open(e, first, last, 1);
-	if (d->band)
+	if (d->band.base)
 		steps_open(e, d, d->s.n);
 	d->h = depthwise_row(e, trow, d->row, 0);
 	d->r = depthwise_row(e, trow, d->row, 1);
 	d->nr = depthwise_row(e, trow, d->row, 2);
-	V column = i_mul(e, d->v0, k64(e, d->l.whole)), rows = i_mul(e, i_sub(e, d->n1, d->n0), d->pixels);
-	V end = i_min(e, i_mul(e, d->v1, k64(e, d->l.whole)), k64(e, d->s.o->axis[1].n));
+	V column = i_mul_k(e, d->v0, d->l.whole), rows = i_mul(e, i_sub(e, d->n1, d->n0), d->pixels);
+	V end = i_min_k(e, i_mul_k(e, d->v1, d->l.whole), d->s.o->axis[1].n);
 	V seen = i_mul(e, i_mul(e, i_sub(e, d->n0, lo), i_sub(e, last, first)), d->pixels);
 
-	seen = i_add(e, seen, i_mul(e, i_mul(e, d->s0, k64(e, p->cols)), i_sub(e, hi, lo)));
+	seen = i_add(e, seen, i_mul(e, i_mul_k(e, d->s0, p->cols), i_sub(e, hi, lo)));
 	EpilogueTile et = {.rows = rows,
 	    .column = column,
 	    .columns = i_sub(e, end, column),
-	    .piece = i_add(e, i_mul(e, strip, k64(e, blocks)), b),
+	    .piece = i_add(e, i_mul_k(e, strip, blocks), b),
 	    .done = i_add(e, seen, i_mul(e, i_sub(e, d->row, first), rows)),
 	    .tile = d->to,
 	    .tile_columns = d->line,
@@ -477,7 +472,7 @@ band_table(Emit *e, const Op *op, const Depth *d)
 	for (int64_t i = 0; i < n; i++) {
 		int64_t last = (i + 1) * rows < OH ? (i + 1) * rows : OH;
 
-		depthwise_band_range(op, d->s.x, d->s.w, i * rows, last, &at[2 * i], &at[2 * i + 1]);
+		depthwise_band_range(op, d->s.x, &d->s.at, i * rows, last, &at[2 * i], &at[2 * i + 1]);
 	}
 	return table(e, at, 2 * n);
 }
@@ -490,7 +485,8 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *params, int weights, Ep
 	Depth d = {.op = op,
 	    .p = p,
 	    .l = depthwise_lanes(g, op, p),
-	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->in[1]), .o = val_type(g, op->out[0])},
+	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->in[1]), .o = val_type(g, op->out[0]),
+	          .at = window_of(g, op)},
 	    .weights = weights};
 	Emit e = {0};
 	bool fresh;
@@ -504,11 +500,12 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *params, int weights, Ep
 		d.tile = epi->raw < 0;
 		d.line = depthwise_tile_line(&d.l, p);
 		d.to = d.tile ? scratch_ptr(&e, 0) : buffer(&e, epi->raw);
-		d.band = p->band ? scratch_ptr(&e, depthwise_tile_bytes(g, op, &d.l, p)) : NULL;
 		d.band_line = depthwise_band_line(depthwise_band_rows(g, op, p->rows) * d.s.x->axis[3].n);
+		d.band = mem_axes(&e, p->band ? scratch_ptr(&e, depthwise_tile_bytes(g, op, &d.l, p)) : NULL,
+		                  OF(p->chunk / d.l.whole), OF(d.band_line), BY(e.W * 4));
 		V tband = p->band ? band_table(&e, op, &d) : NULL, trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3),
-		  t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)),
-		      i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, tasks)), 1);
+		  t = loop_open(&e, i_mul_k(&e, e.arg_t0, grain),
+		      i_min_k(&e, i_mul_k(&e, e.arg_t1, grain), tasks), 1);
 
 		one_task(&e, &d, epi, t, trow, tband);
 		loop_close(&e);
@@ -532,18 +529,18 @@ pack_kernel(GroupCx *gc, const Op *op, const DepthParams *p, int dst, GraphKerne
 
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
-		V row = loop_open(&e, e.arg_t0, e.arg_t1, 1), tap = i_div(&e, row, k64(&e, l.in)),
-		  j = i_rem(&e, row, k64(&e, l.in)), c = loop_open(&e, k64(&e, 0), k64(&e, channels), p->lanes);
+		V row = loop_open(&e, e.arg_t0, e.arg_t1, 1), tap = i_div_k(&e, row, l.in),
+		  j = i_rem_k(&e, row, l.in), c = loop_open(&e, k64(&e, 0), k64(&e, channels), p->lanes);
 		const Ix at = {.s = c, .c = 1};
 
 		e.lanes = true;
 		e.mask = channels % p->lanes ? mask_below(&e, i_sub(&e, k64(&e, channels), c)) : NULL;
 		const Ix ix[4] = {ix_add(&e, ix_mul_k(&e, ix_div(&e, at, k64(&e, l.out)), l.in), ix_s(j)),
-		    ix_rem(&e, at, k64(&e, l.out)), ix_s(i_div(&e, tap, k64(&e, S))), ix_s(i_rem(&e, tap, k64(&e, S)))};
+		    ix_rem(&e, at, k64(&e, l.out)), ix_s(i_div_k(&e, tap, S)), ix_s(i_rem_k(&e, tap, S))};
 		Cell k = cell_cast(&e, lane_eval(&e, op->in[1], ix), DT_f32);
 
 		store_at(&e, buffer(&e, dst), DT_f32,
-		    (Off){.s = i_add(&e, i_mul(&e, row, k64(&e, channels)), c), .c = 1}, k);
+		    (Off){.s = i_add(&e, i_mul_k(&e, row, channels), c), .c = 1}, k);
 		e.mask = NULL;
 		e.lanes = false;
 		loop_close(&e);

@@ -20,7 +20,7 @@ void depthwise_dw_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, in
 enum { DEPTH_COLS = 16, DEPTH_WEIGHTS = 64 }; /* pixels of a step, weights of a filter row for one output: at most */
 /* Input rows [lo, hi) that rows [first, last) of the result meet; the most that any `rows` of them do. */
 void depthwise_band_range(
-    const Op *op, const Type *x, const Type *w, int64_t first, int64_t last, int64_t *lo, int64_t *hi);
+    const Op *op, const Type *x, const Window *w, int64_t first, int64_t last, int64_t *lo, int64_t *hi);
 int64_t depthwise_band_rows(const Graph *g, const Op *op, int64_t rows);
 int64_t depthwise_band_line(int64_t pixels); /* vectors from one vector of a band's channels to the next */
 int64_t depthwise_tile_line(const DepthLanes *l, const DepthParams *p); /* numbers from a row of the tile to the next */
@@ -50,6 +50,7 @@ typedef struct DepthRun {
 } DepthRun; /* steps [lo, hi) that are alike, their pixels; in the order of input columns */
 typedef struct DepthSteps {
 	const Type *x, *w, *o; /* convolved image, weights, result (or its gradient): set before depthwise_steps */
+	Window at;             /* the same */
 	int64_t n, first;      /* steps of a row; input columns from one's first to the next's */
 	DepthRun run[DEPTH_RUNS];
 	int nrun;

@@ -45,9 +45,9 @@ sum_at(Emit *e, const DepthDw *d, V r, V v, int64_t s, int64_t j)
 {
 	int64_t O = d->s.w->axis[0].n, I = d->l.in, S = d->s.w->axis[3].n;
 
-	V first = i_add(e, i_mul(e, r, k64(e, S * I * O)), i_mul(e, v, k64(e, d->l.whole)));
+	V first = i_add(e, i_mul_k(e, r, S * I * O), i_mul_k(e, v, d->l.whole));
 
-	return (Off){.s = i_add(e, first, k64(e, (s * I + j) * O)), .c = 1};
+	return (Off){.s = i_add_k(e, first, (s * I + j) * O), .c = 1};
 }
 
 /* Adds a sum of the pixels at hand, which began at zero: the part's sum is one of few numbers, and rounded as often. */
@@ -64,10 +64,10 @@ add_sum(Emit *e, const DepthDw *d, Off at, V sum)
 static void
 add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask)
 {
-	V h = i_add(e, d->h, i_mul(e, r, k64(e, d->s.rmove))), filter = i_add(e, d->r, i_mul(e, r, k64(e, d->s.rstep))),
-	  w = i_mul(e, d->step, k64(e, d->s.first)), mask = e->mask;
-	V c = i_mul(e, v, k64(e, d->l.groups * d->l.in)), o = i_mul(e, v, k64(e, d->l.whole)),
-	  ow = i_mul(e, d->step, k64(e, d->p->cols));
+	V h = i_add(e, d->h, i_mul_k(e, r, d->s.rmove)), filter = i_add(e, d->r, i_mul_k(e, r, d->s.rstep)),
+	  w = i_mul_k(e, d->step, d->s.first), mask = e->mask;
+	V c = i_mul_k(e, v, d->l.groups * d->l.in), o = i_mul_k(e, v, d->l.whole),
+	  ow = i_mul_k(e, d->step, d->p->cols);
 	V x_at = prologue_made(e->g, d->op, 0) ? NULL : depthwise_at(e, d->op->in[0], d->n, c, h, w),
 	  g_at = prologue_made(e->g, d->op, 1) ? NULL : depthwise_at(e, d->op->in[1], d->n, o, d->row, ow);
 
@@ -100,7 +100,7 @@ clear(Emit *e, const DepthDw *d, V v)
 	V r = loop_open(e, k64(e, 0), k64(e, d->s.w->axis[2].n * d->s.w->axis[3].n * d->l.in), 1);
 
 	store_at(e, d->sums, DT_f32,
-	    (Off){.s = i_add(e, i_mul(e, r, k64(e, d->s.w->axis[0].n)), i_mul(e, v, k64(e, d->l.whole))), .c = 1},
+	    (Off){.s = i_add(e, i_mul_k(e, r, d->s.w->axis[0].n), i_mul_k(e, v, d->l.whole)), .c = 1},
 	    cell_of(LLVMConstNull(vec_of(e, e->l->f32)), true, DT_f32));
 	loop_close(e);
 }
@@ -117,7 +117,7 @@ vectors(Emit *e, const DepthDw *d, const DepthRun *run, V v0, V v1)
 
 		if (rest ? !d->l.rest : !whole)
 			continue;
-		V v = loop_open(e, rest ? i_max(e, v0, k64(e, whole)) : v0, rest ? v1 : i_min(e, v1, k64(e, whole)), 1);
+		V v = loop_open(e, rest ? i_max(e, v0, k64(e, whole)) : v0, rest ? v1 : i_min_k(e, v1, whole), 1);
 
 		e->mask = depthwise_mask(e, lanes);
 		if (run) {
@@ -139,15 +139,15 @@ one_task(Emit *e, DepthDw *d, V t, V trow, V out)
 {
 	const DepthParams *p = d->p;
 	int64_t OH = d->s.o->axis[2].n, N = d->s.o->axis[0].n, chunk = p->chunk / d->l.whole;
-	V part = i_rem(e, t, k64(e, p->parts)), v0 = i_mul(e, i_div(e, t, k64(e, p->parts)), k64(e, chunk)),
-	  v1 = i_min(e, i_add(e, v0, k64(e, chunk)), k64(e, d->l.vectors));
-	V lo = i_div(e, i_mul(e, part, k64(e, OH)), k64(e, p->parts)),
-	  hi = i_div(e, i_mul(e, i_add(e, part, k64(e, 1)), k64(e, OH)), k64(e, p->parts));
+	V part = i_rem_k(e, t, p->parts), v0 = i_mul_k(e, i_div_k(e, t, p->parts), chunk),
+	  v1 = i_min_k(e, i_add_k(e, v0, chunk), d->l.vectors);
+	V lo = i_div_k(e, i_mul_k(e, part, OH), p->parts),
+	  hi = i_div_k(e, i_mul_k(e, i_add_k(e, part, 1), OH), p->parts);
 
-	d->sums = ptr_at(e, out, i_mul(e, part, k64(e, type_elements(d->s.w) * 4)));
+	d->sums = ptr_at(e, out, i_mul_k(e, part, type_elements(d->s.w) * 4));
 	vectors(e, d, NULL, v0, v1);
 	V strip = loop_open(e, k64(e, 0), k64(e, N), p->strip),
-	  end = i_min(e, i_add(e, strip, k64(e, p->strip)), k64(e, N));
+	  end = i_min_k(e, i_add_k(e, strip, p->strip), N);
 
 	d->row = loop_open(e, lo, hi, 1);
 	d->h = depthwise_row(e, trow, d->row, 0), d->r = depthwise_row(e, trow, d->row, 1),
@@ -173,7 +173,8 @@ depthwise_dw_emit(GroupCx *gc, const Op *op, const GemmParams *params, int a, in
 	DepthDw d = {.op = op,
 	    .p = p,
 	    .l = depthwise_lanes(g, op, p),
-	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->out[0]), .o = val_type(g, op->in[1])}};
+	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->out[0]), .o = val_type(g, op->in[1]),
+	          .at = window_of(g, op)}};
 	int sums = p->parts > 1 ? workspace_at(gc) : out;
 	Emit e = {0};
 	bool fresh;

@@ -44,12 +44,6 @@ weights_ok(const Type *t)
 	    !memcmp(t->perm, hwio, 4);
 }
 
-static const Type *
-weights_of(const Graph *g, const Op *op)
-{
-	return val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
-}
-
 /* Pixels of a step: their sums are a quarter of the registers. */
 static int
 most_cols(int vector_bytes)
@@ -59,10 +53,10 @@ most_cols(int vector_bytes)
 
 /* The row in equal parts; of the gradient in x whole strides, so that every step has the same taps. */
 static int
-cols_of(const Op *op, int64_t row, int vector_bytes)
+cols_of(const Graph *g, const Op *op, int64_t row, int vector_bytes)
 {
 	int64_t most = most_cols(vector_bytes), cols = ceil_div(row, ceil_div(row, most)),
-	        stride = attr_ints(op, A_stride, NULL)[1];
+	        stride = window_of(g, op).stride[1];
 
 	if (op->kind != OP_conv2d_dx)
 		return (int)cols;
@@ -75,48 +69,45 @@ depthwise_can(const Graph *g, const Op *op, int vector_bytes)
 {
 	if (op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_conv2d_dw)
 		return false;
-	const Type *w = weights_of(g, op), *x = val_type(g, op->in[0]),
+	const Type *w = conv_filter(g, op), *x = val_type(g, op->in[0]),
 	           *other = val_type(g, op->kind == OP_conv2d_dw ? op->in[1] : op->out[0]);
-	int64_t groups = attr_int(op, A_groups), in = w->axis[1].n, out = w->axis[0].n / groups,
-	        most = vector_bytes < 32 ? vector_bytes / 4 : vector_bytes / 8;
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t reach = (w->axis[3].n - 1) * dil[1], per = op->kind == OP_conv2d_dx ? out : in;
+	Conv c = conv_of(g, op);
+	int64_t most = vector_bytes < 32 ? vector_bytes / 4 : vector_bytes / 8,
+	        reach = (c.at.k[1] - 1) * c.at.dilation[1], per = op->kind == OP_conv2d_dx ? c.out : c.in;
 
-	if (groups == 1 || in > most || out > most || !activation_ok(x) || !activation_ok(other) || !weights_ok(w))
+	if (c.groups == 1 || c.in > most || c.out > most || !activation_ok(x) || !activation_ok(other) ||
+	    !weights_ok(w))
 		return false;
 	if (op->kind == OP_conv2d_dw && (w->dtype != DT_f32 || x->axis[0].mul))
 		return false;
-	return w->axis[3].n * per <= DEPTH_WEIGHTS && stride[1] <= MOST_STRIDE &&
-	    (reach <= MOST_REACH || w->axis[3].n <= FEW_COLUMNS);
+	return c.at.k[1] * per <= DEPTH_WEIGHTS && c.at.stride[1] <= MOST_STRIDE &&
+	    (reach <= MOST_REACH || c.at.k[1] <= FEW_COLUMNS);
 }
 
 DepthLanes
 depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p)
 {
-	const Type *w = weights_of(g, op);
-	int64_t groups = attr_int(op, A_groups), in = w->axis[1].n, out = w->axis[0].n / groups;
-	DepthLanes l = {.in = op->kind == OP_conv2d_dx ? out : in, .out = op->kind == OP_conv2d_dx ? in : out};
+	Conv c = conv_of(g, op);
+	bool dx = op->kind == OP_conv2d_dx;
+	DepthLanes l = {.in = dx ? c.out : c.in, .out = dx ? c.in : c.out};
 
-	l.groups = p->lanes / (in > out ? in : out);
+	l.groups = p->lanes / (c.in > c.out ? c.in : c.out);
 	l.whole = l.groups * l.out;
-	l.vectors = ceil_div(groups, l.groups);
-	l.rest = groups % l.groups * l.out;
+	l.vectors = ceil_div(c.groups, l.groups);
+	l.rest = c.groups % l.groups * l.out;
 	return l;
 }
 
 /* ---------------------------------------------------------------- parameters */
 /* Input rows [lo, hi) that rows [first, last) of the result meet. */
 void
-depthwise_band_range(const Op *op, const Type *x, const Type *w, int64_t first, int64_t last, int64_t *lo, int64_t *hi)
+depthwise_band_range(const Op *op, const Type *x, const Window *w, int64_t first, int64_t last, int64_t *lo,
+                     int64_t *hi)
 {
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL),
-	              *dil = attr_ints(op, A_dilation, NULL);
-
 	*lo = *hi = 0;
 	for (int64_t i = first, any = 0; i < last; i++) {
 		int64_t step, move;
-		Taps t = taps_of(
-		    op->kind == OP_conv2d_dx, i, x->axis[2].n, w->axis[2].n, stride[0], pad[0], dil[0], &step, &move);
+		WindowTaps t = window_taps(w, 0, op->kind == OP_conv2d_dx, i, x->axis[2].n, &step, &move);
 		int64_t end = t.at + (t.count - 1) * move, from = t.at < end ? t.at : end, to = t.at < end ? end : t.at;
 
 		if (!t.count)
@@ -144,8 +135,9 @@ round_up(int64_t x, int64_t to)
 static int
 strip_of(const Graph *g, const Op *op)
 {
-	const Type *x = val_type(g, op->in[0]), *w = weights_of(g, op);
-	int64_t reach = (w->axis[2].n - 1) * attr_ints(op, A_dilation, NULL)[0] + 1,
+	const Type *x = val_type(g, op->in[0]);
+	Window w = window_of(g, op);
+	int64_t reach = (w.k[0] - 1) * w.dilation[0] + 1,
 	        rows = reach < x->axis[2].n ? reach : x->axis[2].n;
 	int64_t fit = strip_most(g) / (rows * x->axis[3].n * x->axis[1].n * dtype_info[x->dtype].bytes),
 	        n = x->axis[0].n;
@@ -159,12 +151,13 @@ strip_of(const Graph *g, const Op *op)
 int64_t
 depthwise_band_rows(const Graph *g, const Op *op, int64_t rows)
 {
-	const Type *x = val_type(g, op->in[0]), *w = weights_of(g, op), *o = val_type(g, op->out[0]);
+	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	Window w = window_of(g, op);
 	int64_t most = 1, lo, hi;
 
 	for (int64_t first = 0; first < o->axis[2].n; first += rows) {
 		depthwise_band_range(
-		    op, x, w, first, first + rows < o->axis[2].n ? first + rows : o->axis[2].n, &lo, &hi);
+		    op, x, &w, first, first + rows < o->axis[2].n ? first + rows : o->axis[2].n, &lo, &hi);
 		if (hi - lo > most)
 			most = hi - lo;
 	}
@@ -204,9 +197,10 @@ cut_task(DepthParams *p, const DepthLanes *l)
 static bool
 band_pays(const Graph *g, const Op *op)
 {
-	int64_t taps = weights_of(g, op)->axis[2].n;
+	Window w = window_of(g, op);
+	int64_t taps = w.k[0];
 
-	return taps >= 2 * attr_ints(op, A_stride, NULL)[0] &&
+	return taps >= 2 * w.stride[0] &&
 	    (taps >= LARGE_FILTER || type_bytes(val_type(g, op->in[0])) <= cached_most(g));
 }
 
@@ -215,7 +209,7 @@ static void
 choose_task(const Graph *g, const Op *op, const DepthLanes *l, DepthParams *p)
 {
 	const Type *o = val_type(g, op->out[0]);
-	int64_t taps = weights_of(g, op)->axis[2].n;
+	int64_t taps = conv_filter(g, op)->axis[2].n;
 
 	p->band = band_pays(g, op);
 	p->strip = 1;
@@ -257,17 +251,17 @@ depthwise_params(const Graph *g, const Op *op, const Arch *a)
 	int64_t groups = attr_int(op, A_groups);
 	DepthParams p = {.lanes = a->vector_bytes / 4};
 
-	if (p.lanes == 16 && weights_of(g, op)->axis[0].n <= 8 && val_type(g, op->in[0])->axis[1].n <= 8)
+	if (p.lanes == 16 && conv_filter(g, op)->axis[0].n <= 8 && val_type(g, op->in[0])->axis[1].n <= 8)
 		p.lanes = 8;
 	DepthLanes l = depthwise_lanes(g, op, &p);
 
 	p.strip = strip_of(g, op);
 	if (op->kind == OP_conv2d_dw) {
-		p.cols = cols_of(op, val_type(g, op->in[1])->axis[3].n, a->vector_bytes);
+		p.cols = cols_of(g, op, val_type(g, op->in[1])->axis[3].n, a->vector_bytes);
 		depthwise_dw_params(g, op, &l, &p);
 		return p;
 	}
-	p.cols = cols_of(op, o->axis[3].n, a->vector_bytes);
+	p.cols = cols_of(g, op, o->axis[3].n, a->vector_bytes);
 	p.chunk = (int)round_up(groups * l.out, l.whole);
 	choose_task(g, op, &l, &p);
 	int64_t pixels = tile_pixels(g, op, &p),
@@ -286,7 +280,7 @@ static int64_t
 packed(const Graph *g, const Op *op, const GemmParams *p)
 {
 	(void)p;
-	const Type *w = weights_of(g, op);
+	const Type *w = conv_filter(g, op);
 
 	if (op->kind != OP_conv2d_dx || (w->axis[1].n == 1 && w->axis[0].n == attr_int(op, A_groups)))
 		return 0;
@@ -337,11 +331,11 @@ way(const Op *op, int k)
 static void
 cost(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r)
 {
-	const Type *x = val_type(g, op->in[0]), *w = weights_of(g, op),
+	const Type *x = val_type(g, op->in[0]),
 	           *gr = val_type(g, op->kind == OP_conv2d_dw ? op->in[1] : op->out[0]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL);
+	Window at = window_of(g, op);
 	const Rates *rates = &machine_of(g)->budget.rates;
-	double cols = p->depth.cols, span = (double)((w->axis[3].n - 1) * attr_ints(op, A_dilation, NULL)[1]);
+	double cols = p->depth.cols, span = (double)((at.k[1] - 1) * at.dilation[1]);
 	double bytes =
 	    (double)(type_elements(x) * dtype_info[x->dtype].bytes + type_elements(gr) * dtype_info[gr->dtype].bytes);
 	int64_t rows = p->depth.rows;
@@ -356,10 +350,10 @@ cost(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r)
 	else if (op->kind == OP_conv2d_dw && k == 1)
 		r->times = 1;
 	else if (op->kind == OP_conv2d_dx)
-		r->times = (double)w->axis[2].n * (cols + span) / cols;
+		r->times = (double)at.k[0] * (cols + span) / cols;
 	else
-		r->times =
-		    (double)w->axis[2].n * (cols * (double)stride[1] + span) / (cols * (double)(stride[0] * stride[1]));
+		r->times = (double)at.k[0] * (cols * (double)at.stride[1] + span) /
+		           (cols * (double)(at.stride[0] * at.stride[1]));
 	r->spare = bytes * (rates->flops / rates->bytes) - op_flops(g, op) / 2;
 	if (r->spare < 0)
 		r->spare = 0;
@@ -392,7 +386,7 @@ facts(const Graph *g, const Op *op, const PlanCx *cx, Facts *f)
 	f->n_images = o->axis[0].n;
 	f->whole = l.whole;
 	f->vector = p.lanes;
-	f->stride = op->kind == OP_conv2d_dx ? attr_ints(op, A_stride, NULL)[1] : 1;
+	f->stride = op->kind == OP_conv2d_dx ? window_of(g, op).stride[1] : 1;
 }
 
 static const char *

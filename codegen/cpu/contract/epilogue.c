@@ -202,7 +202,7 @@ raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
 		               offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
 	const Type *type = val_type(e->g, t->p->op->out[0]);
 	int64_t line = t->t->tile_line ? t->t->tile_line : t->t->tile_columns;
-	Off o = {.s = i_add(e, i_mul(e, row, k64(e, line)), i_sub(e, column.s, t->t->column)),
+	Off o = {.s = i_add(e, i_mul_k(e, row, line), i_sub(e, column.s, t->t->column)),
 	         .c = ix[type->perm[type->rank - 1]].c};
 
 	/* whole vectors, as the microkernel stored them: a masked load would wait for the store to reach the cache */
@@ -275,9 +275,9 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 static V
 carried_at(Emit *e, const TileCx *t, int k, int j, Ix column)
 {
-	V at = i_add(e, i_sub(e, column.s, t->t->column), k64(e, (k * CARRIED + j) * t->t->tile_columns));
+	V at = i_add_k(e, i_sub(e, column.s, t->t->column), (k * CARRIED + j) * t->t->tile_columns);
 
-	return ptr_at(e, t->p->carry, i_mul(e, at, k64(e, 4)));
+	return ptr_at(e, t->p->carry, i_mul_k(e, at, 4));
 }
 
 static int
@@ -439,7 +439,7 @@ epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t column
 		for (int64_t j = 0; j < columns * bytes; j += 64)
 			prefetch(
 			        e,
-			        ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))),
+			        ptr_at(e, buffer(e, p->fetch[k].buf), i_add_k(e, i_mul_k(e, at, bytes), j)),
 			        near[p->gc->fetch]);
 	}
 	loop_close(e);

@@ -33,9 +33,9 @@ static V
 image_columns(Emit *e, const ImagePieces *p, V piece, V *end)
 {
 	int64_t OW = p->o->axis[3].n, cuts = ceil_div(OW, p->cut);
-	V first = cuts > 1 ? i_mul(e, i_rem(e, piece, k64(e, cuts)), k64(e, p->cut)) : k64(e, 0);
+	V first = cuts > 1 ? i_mul_k(e, i_rem_k(e, piece, cuts), p->cut) : k64(e, 0);
 
-	*end = cuts > 1 ? i_min(e, k64(e, OW), i_add(e, first, k64(e, p->cut))) : k64(e, OW);
+	*end = cuts > 1 ? i_min(e, k64(e, OW), i_add_k(e, first, p->cut)) : k64(e, OW);
 	return first;
 }
 
@@ -79,26 +79,26 @@ walk_cut(Arena *a, Walk *w, int64_t OW, int64_t cut)
 }
 
 static Walk
-walk_of(Arena *a, const Op *op, const Type *x, const Type *wt, const Type *o, int64_t cut)
+walk_of(const Graph *g, Arena *a, const Op *op, const Type *x, const Type *o, int64_t cut)
 {
 	bool dx = op->kind == OP_conv2d_dx;
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL),
-	              *dil = attr_ints(op, A_dilation, NULL), OH = o->axis[2].n, OW = o->axis[3].n;
+	Window win = window_of(g, op);
+	int64_t OH = o->axis[2].n, OW = o->axis[3].n;
 	Walk w = {.rows = arena_array(a, int64_t, OH * 3),
 	          .runs = arena_array(a, int64_t, OW * 5),
-	          .apart = o->axis[0].n == 1 && !dx ? stride[1] : 1,
+	          .apart = o->axis[0].n == 1 && !dx ? win.stride[1] : 1,
 	          .rstep = 1,
 	          .rmove = 1,
 	          .sstep = 1,
 	          .smove = 1};
 
 	for (int64_t i = 0; i < OH; i++) {
-		Taps t = taps_of(dx, i, x->axis[2].n, wt->axis[2].n, stride[0], pad[0], dil[0], &w.rstep, &w.rmove);
+		WindowTaps t = window_taps(&win, 0, dx, i, x->axis[2].n, &w.rstep, &w.rmove);
 
 		memcpy(&w.rows[i * 3], (int64_t[]){t.at, t.first, t.count}, 24);
 	}
 	for (int64_t i = 0; i < OW; i++) {
-		Taps t = taps_of(dx, i, x->axis[3].n, wt->axis[3].n, stride[1], pad[1], dil[1], &w.sstep, &w.smove);
+		WindowTaps t = window_taps(&win, 1, dx, i, x->axis[3].n, &w.sstep, &w.smove);
 		int64_t *last = &w.runs[(w.nrun - 1) * 5];
 
 		/* neighbours with the same taps whose inputs are that far apart are one run of rows */
@@ -120,6 +120,10 @@ typedef struct Image {
 	bool columns;                     /* one channel: the filter's columns are the innermost sum */
 	bool made, bands;                 /* the kernel makes its input; goes over bands of a row of pixels */
 	V n;                              /* images */
+	/* bytes of the images of a pixel: [row][column][group][pixel of the run], [panel of all][filter row][filter
+	 * column], [row][column][group][panel][pixel of the run]; with a tile of its own, out is that */
+	Mem in, weights, out;
+	V trow, trun, tcut;               /* walk's tables; tcut NULL: one piece is a row */
 	Walk walk;
 } Image;
 
@@ -165,16 +169,33 @@ image_rows(const Image *im, const Epilogue *epi, const GemmParams *p, Axis n, in
 	return counts;
 }
 
-/* Strides of the microkernel; tile: sums go to a tile of their own. */
+/* Where the operands and the result lie; an input that is made, a row of pixels at a time, is at `in`. */
 static void
-image_strides(Emit *e, const Image *im, bool tile, V pixel_a, V *st)
+image_regions(Emit *e, Image *im, V in, V weights, V out)
+{
+	int64_t panel = im->own * im->nr * 4;
+
+	im->in = mem_axes(e, in, OF(im->W), BY(0), BY(im->own * 4), BY(im->walk.apart * im->C * 4));
+	im->in.axis[1].step = i_mul_k(e, im->n, im->C * 4);
+	im->weights = mem_axes(e, weights, BY(im->R * im->S * panel), OF(im->S), BY(panel));
+	im->out = mem_axes(e, out, OF(im->OW), BY(0), BY(im->columns_own * 4), BY(im->nr * 4), BY(im->K * 4));
+	im->out.axis[1].step = i_mul_k(e, im->n, im->K * 4);
+	im->trow = table(e, im->walk.rows, im->OH * 3);
+	im->trun = table(e, im->walk.runs, im->walk.nrun * 5);
+	im->tcut = im->cuts > 1 ? table(e, im->walk.cuts, im->cuts * 2) : NULL;
+}
+
+/* Strides of the microkernel; tile: sums go to a tile of their own. */
+static V
+image_strides(Emit *e, const Image *im, bool tile)
 {
 	const Walk *walk = &im->walk;
+	V pixel = im->in.axis[1].step, st[S_COUNT];
 
 	st[S_AM] = k64(e, walk->apart * im->C * 4);
 	st[S_AK] = k64(e, 4);
-	st[S_AP] = i_mul(e, pixel_a, k64(e, walk->rmove * im->W));
-	st[S_AQ] = i_mul(e, pixel_a, k64(e, walk->smove));
+	st[S_AP] = i_mul_k(e, pixel, walk->rmove * im->W);
+	st[S_AQ] = i_mul_k(e, pixel, walk->smove);
 	st[S_BP] = k64(e, walk->rstep * im->S * im->own * im->nr * 4);
 	st[S_BQ] = k64(e, walk->sstep * im->own * im->nr * 4);
 	st[S_BK] = k64(e, im->nr * 4);
@@ -184,62 +205,54 @@ image_strides(Emit *e, const Image *im, bool tile, V pixel_a, V *st)
 		st[S_AK] = st[S_AQ];
 		st[S_BK] = st[S_BQ];
 	}
+	return strides_block(e, st);
 }
 
-/* Where a run of pixels and a panel of columns meet: offsets of input, filter and output in bytes. */
+/* Where a run of pixels and a panel of columns meet. */
 typedef struct ImageRun {
 	V piece, row, group, panel; /* piece, its row of pixels, group of channels, its panel */
 	V first, end;        /* columns of the piece */
 	V ow, len;           /* first pixel, pixels */
-	V a0, b0, c0;
-	V np, nq; /* rows and columns of taps */
+	Mem in, out;         /* [pixel of the run] */
+	V weights;           /* the address of the panel's first tap */
+	V np, nq;            /* rows and columns of taps */
 } ImageRun;
 
-/* Tables of a walk. */
-typedef struct ImageTables { V row, run, cut; } ImageTables;
-
-/* The part of run run5 / 5 that lies in the piece; its first pixel moves its input column `w0` along. */
+/* The part of the run that lies in the piece; its first pixel moves its input column `w0` along. */
 static void
 image_run_cut(Emit *e, const Image *im, ImageRun *r, V *w0)
 {
 	V lo = i_max(e, r->ow, r->first), hi = i_min(e, i_add(e, r->ow, r->len), r->end);
 
-	*w0 = i_add(e, *w0, i_mul(e, i_sub(e, lo, r->ow), k64(e, im->walk.apart)));
+	*w0 = i_add(e, *w0, i_mul_k(e, i_sub(e, lo, r->ow), im->walk.apart));
 	r->ow = lo;
 	r->len = i_sub(e, hi, lo);
 }
 
 /* Opens the loop over runs of piece r->piece, whose columns are known. kb: panel of all groups. */
 static ImageRun
-image_run_open(Emit *e, const Image *im, const ImageTables *t, ImageRun r, V kb, V pixel_a, V pixel_c)
+image_run_open(Emit *e, const Image *im, ImageRun r, V kb)
 {
-	V row3 = i_mul(e, r.row, k64(e, 3)), cut2 = i_mul(e, i_rem(e, r.piece, k64(e, im->cuts)), k64(e, 2));
-	V h0 = table_at(e, t->row, row3), r0 = table_at(e, t->row, i_add(e, row3, k64(e, 1)));
+	V row3 = i_mul_k(e, r.row, 3), cut2 = i_mul_k(e, i_rem_k(e, r.piece, im->cuts), 2);
+	V h0 = table_at(e, im->trow, row3), r0 = table_at(e, im->trow, i_add_k(e, row3, 1));
 
-	r.np = table_at(e, t->row, i_add(e, row3, k64(e, 2)));
-	V from = im->cuts > 1 ? table_at(e, t->cut, cut2) : k64(e, 0),
-	  to = im->cuts > 1 ? table_at(e, t->cut, i_add(e, cut2, k64(e, 1))) : k64(e, im->walk.nrun);
-	V run5 = i_mul(e, loop_open(e, from, to, 1), k64(e, 5));
+	r.np = table_at(e, im->trow, i_add_k(e, row3, 2));
+	V from = im->tcut ? table_at(e, im->tcut, cut2) : k64(e, 0),
+	  to = im->tcut ? table_at(e, im->tcut, i_add_k(e, cut2, 1)) : k64(e, im->walk.nrun);
+	V run5 = i_mul_k(e, loop_open(e, from, to, 1), 5);
 
-	r.ow = table_at(e, t->run, run5);
-	r.len = table_at(e, t->run, i_add(e, run5, k64(e, 1)));
-	V w0 = table_at(e, t->run, i_add(e, run5, k64(e, 2)));
-	V s0 = table_at(e, t->run, i_add(e, run5, k64(e, 3)));
+	r.ow = table_at(e, im->trun, run5);
+	r.len = table_at(e, im->trun, i_add_k(e, run5, 1));
+	V w0 = table_at(e, im->trun, i_add_k(e, run5, 2)), s0 = table_at(e, im->trun, i_add_k(e, run5, 3));
 
 	if (im->cuts > 1 && !im->bands)
 		image_run_cut(e, im, &r, &w0);
 
-	r.nq = table_at(e, t->run, i_add(e, run5, k64(e, 4)));
+	r.nq = table_at(e, im->trun, i_add_k(e, run5, 4));
 	panel_find(e, im->groups, im->npanel, kb, &r.group, &r.panel);
-	V pixel = im->made ? k64(e, 0) : i_mul(e, i_add(e, i_mul(e, h0, k64(e, im->W)), w0), pixel_a);
-
-	r.a0 = i_add(e, pixel, i_mul(e, r.group, k64(e, im->own * 4)));
-	r.c0 = i_add(e, i_mul(e, i_add(e, i_mul(e, r.row, k64(e, im->OW)), r.ow), pixel_c),
-	             i_add(e, i_mul(e, r.group, k64(e, im->columns_own * 4)), i_mul(e, r.panel, k64(e, im->nr * 4))));
-	V tap = i_add(e, i_mul(e, r0, k64(e, im->S)), s0);
-
-	r.b0 = i_add(e, i_mul(e, kb, k64(e, im->R * im->S * im->own * im->nr * 4)),
-	             i_mul(e, tap, k64(e, im->own * im->nr * 4)));
+	r.in = mem_fix(e, &im->in, im->made ? NULL : h0, im->made ? NULL : w0, r.group);
+	r.out = mem_fix(e, &im->out, r.row, r.ow, r.group, r.panel);
+	r.weights = mem_at(e, &im->weights, kb, r0, s0);
 	return r;
 }
 
@@ -256,17 +269,15 @@ columns_as_sum(Emit *e, V strides, V nq)
 /* Tiles of a run's rows, from band `made0` on, and the epilogue on them. */
 static void
 image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, const ImageRun *u, V made0, V made1,
-            const V buffers[3], V strides, bool tile, Epilogue *epi)
+            V strides, bool tile, Epilogue *epi)
 {
 	int64_t nr = im->nr;
-	V n = im->n, out = buffers[2];
+	V n = im->n;
 	RowLoops r = rows_open(e, epi, p, i_mul(e, im->bands ? i_sub(e, made1, made0) : u->len, n));
 	V band0 = i_mul(e, made0, n), lo = i_add(e, r.lo, band0), first = i_add(e, r.first, band0);
-	V channel0 = i_mul(e, u->group, k64(e, im->columns_own)),
-	  column = i_add(e, channel0, i_mul(e, u->panel, k64(e, nr)));
-	V columns_left = i_sub(e, i_add(e, channel0, k64(e, im->columns_own)), column);
-	V from = ptr_at(e, buffers[0],
-	                i_add(e, u->a0, i_mul(e, im->made ? r.lo : lo, k64(e, im->walk.apart * im->C * 4))));
+	V channel0 = i_mul_k(e, u->group, im->columns_own), column = i_add(e, channel0, i_mul_k(e, u->panel, nr));
+	V columns_left = i_sub(e, i_add_k(e, channel0, im->columns_own), column);
+	V from = mem_at(e, &u->in, im->made ? r.lo : lo);
 	ImageAt at = {lo, n, u->row, u->ow}, at_block = {first, n, u->row, u->ow};
 	EpilogueTile et = {.rows = r.count,
 	                   .column = column,
@@ -274,16 +285,15 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 	                   .piece = u->piece,
 	                   .done = i_add(e, i_mul(e, i_sub(e, u->ow, u->first), n), first),
 	                   .carried = i_sub(e, r.lo, r.first),
-	                   .tile = out,
+	                   .tile = im->out.base,
 	                   .tile_columns = nr,
 	                   .unroll = p->nv,
 	                   .index = image_index,
 	                   .cx = &at};
 
 	epilogue_fetch(e, epi, &et, nr < im->columns_own ? nr : im->columns_own);
-	tile_call(e, tiles, r.count, u->panel, im->npanel, from, ptr_at(e, buffers[1], u->b0),
-	          tile ? out : ptr_at(e, out, i_add(e, u->c0, i_mul(e, lo, k64(e, im->K * 4)))), u->np, u->nq, strides,
-	          k64(e, 0));
+	tile_call(e, tiles, r.count, u->panel, im->npanel, from, u->weights,
+	          tile ? im->out.base : mem_at(e, &u->out, lo), u->np, u->nq, strides, NULL);
 	epilogue_tile(e, epi, &et);
 	rows_close(e, &r, epi, &et, &at_block);
 }
@@ -291,31 +301,30 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 /* The piece's tiles: all its panels, or, of one panel, all pieces. t: the piece or the panel; [first, last): the
  * others. */
 static void
-image_piece(Emit *e, const Image *im, const GemmParams *p, const ImageTables *tables, const Tiles *tiles, V t, V first,
-            V last, const V buffers[3], V strides, bool tile, Epilogue *epi)
+image_piece(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, V t, V first, V last, V strides,
+            bool tile, Epilogue *epi)
 {
 	const Op *op = epi->op;
 	const ImagePieces pieces = {val_type(e->g, op->out[0]), im->cut};
 	int64_t band = prologue_pixels(e->g, op, p);
-	V pixel_a = i_mul(e, im->n, k64(e, im->C * 4)), pixel_c = i_mul(e, im->n, k64(e, im->K * 4));
 	V made0 = k64(e, 0), made1 = NULL, inner = p->panel_outer ? loop_open(e, first, last, 1) : NULL;
 	ImageRun run = {.piece = p->panel_outer ? inner : t};
 
 	run.first = image_columns(e, &pieces, run.piece, &run.end);
-	run.row = im->cuts > 1 ? i_div(e, run.piece, k64(e, im->cuts)) : run.piece;
+	run.row = im->cuts > 1 ? i_div_k(e, run.piece, im->cuts) : run.piece;
 	/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
 	 * band, whether it is made here or stands in memory */
 	if (im->bands) {
 		made0 = loop_open(e, run.first, run.end, band);
-		made1 = i_min(e, i_add(e, made0, k64(e, band)), run.end);
+		made1 = i_min(e, i_add_k(e, made0, band), run.end);
 	}
 	if (im->made)
-		prologue_row(e, op->in[0], run.row, made0, made1, buffers[0]);
+		prologue_row(e, op->in[0], run.row, made0, made1, im->in.base);
 	inner = inner ? inner : loop_open(e, first, last, 1);
-	run = image_run_open(e, im, tables, run, p->panel_outer ? t : inner, pixel_a, pixel_c);
+	run = image_run_open(e, im, run, p->panel_outer ? t : inner);
 	if (im->columns)
 		run.nq = columns_as_sum(e, strides, run.nq);
-	image_tiles(e, im, p, tiles, &run, made0, made1, buffers, strides, tile, epi);
+	image_tiles(e, im, p, tiles, &run, made0, made1, strides, tile, epi);
 	for (int i = 0; i < 2 + im->bands; i++)
 		loop_close(e);
 }
@@ -332,7 +341,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	int64_t panels = im.groups * im.npanel, pieces = im.OH * im.cuts, slices = p->panel_outer ? pieces : panels;
 
 	if (fresh) {
-		im.walk = walk_of(e.arena, op, val_type(g, op->in[0]), val_type(g, op->in[1]), o, im.cut);
+		im.walk = walk_of(g, e.arena, op, val_type(g, op->in[0]), o, im.cut);
 		emit_lanes(&e, p->lanes);
 		im.n = extent(&e, o->axis[0]);
 		V in = im.made ? scratch_ptr(&e, 0) : buffer(&e, abuf), weights = buffer(&e, bbuf),
@@ -340,15 +349,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		Tiles tiles = tiles_make(
 		        &e, p, tile && p->pack ? ceil_div(im.columns_own, p->lanes) * p->lanes : im.columns_own,
 		        image_rows(&im, epi, p, o->axis[0], im.bands ? prologue_pixels(g, op, p) : im.OW));
-		V st[S_COUNT];
 
-		image_strides(&e, &im, tile, i_mul(&e, im.n, k64(&e, im.C * 4)), st);
-		V strides = strides_block(&e, st);
-		ImageTables tables = {table(&e, im.walk.rows, im.OH * 3), table(&e, im.walk.runs, im.walk.nrun * 5),
-		                      im.cuts > 1 ? table(&e, im.walk.cuts, im.cuts * 2) : NULL};
-		V first, last, t = slices_open(&e, slices, &first, &last);
+		image_regions(&e, &im, in, weights, out);
+		V strides = image_strides(&e, &im, tile), first, last, t = slices_open(&e, slices, &first, &last);
 
-		image_piece(&e, &im, p, &tables, &tiles, t, first, last, (V[]){in, weights, out}, strides, tile, epi);
+		image_piece(&e, &im, p, &tiles, t, first, last, strides, tile, epi);
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(p->panel_outer ? panels : pieces, slices), fresh, false);

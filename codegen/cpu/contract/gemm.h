@@ -127,12 +127,6 @@ ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-static inline V
-ptr_at(Emit *e, V base, V bytes)
-{
-	return LLVMBuildInBoundsGEP2(at2(e, base, bytes), e->l->i8, base, &bytes, 1, "");
-}
-
 /* What the packed operand is: [taps][k][j] with byte strides in memory. */
 typedef struct Pack {
 	int64_t taps, k, j, tap_stride, k_stride, j_stride;
@@ -180,6 +174,7 @@ int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
 
 /* What kernels of several products share (tiles.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
+V strides_of_numbers(Emit *e, const int64_t st[S_COUNT]); /* the same of constants */
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };
@@ -190,7 +185,7 @@ bool gemm_copies_tiles(const Graph *g, const GemmParams *p);
 /* What tiles_open, tiles_open_cut make of `rows` rows, cut into blocks of `block` first. */
 int64_t tile_rows(int64_t rows, int64_t block, int mr);
 int64_t tile_rows_cut(bool whole, int64_t rows, int64_t block, int mr);
-/* Calls the microkernel of `rows` rows for panel kb of npanel. */
+/* Calls the microkernel of `rows` rows for panel kb of npanel. np, nq that are NULL: 1; acc: 0. */
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
@@ -305,12 +300,6 @@ void panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *pane
 static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* The taps of index o of a result along one axis (tiles.c): filter index, how many, input index of the first. *step: of
- * the
- * filter index; *move: of the input index per tap. */
-typedef struct Taps { int64_t first, count, at; } Taps;
-Taps taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step,
-             int64_t *move);
 /* wgrad.c: the gradient in a convolution's weights. */
 /* Adds `parts` partial results of so many elements each, buffer src, in order. */
 void wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, GraphKernels *gk);

@@ -29,8 +29,7 @@ static V
 mat_pieces(Emit *e, void *cx, V piece)
 {
 	const MatPieces *p = cx;
-	V M = extent(e, p->m), blk = i_mul(e, i_rem(e, piece, k64(e, p->blocks)), k64(e, p->block)),
-	  entries = k64(e, 1);
+	V M = extent(e, p->m), blk = i_mul_k(e, i_rem_k(e, piece, p->blocks), p->block), entries = k64(e, 1);
 	V rows = i_max(e, k64(e, 0), i_min(e, k64(e, p->block), i_sub(e, M, blk)));
 	bool marked = false;
 
@@ -40,7 +39,7 @@ mat_pieces(Emit *e, void *cx, V piece)
 	}
 	if (!marked)
 		return rows;
-	V in = LLVMBuildICmp(at2(e, piece, entries), LLVMIntSLT, i_div(e, piece, k64(e, p->blocks)), entries, "");
+	V in = LLVMBuildICmp(at2(e, piece, entries), LLVMIntSLT, i_div_k(e, piece, p->blocks), entries, "");
 
 	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
 }
@@ -55,6 +54,7 @@ typedef struct Product {
 	V ent, lo, hi, aoff, bent; /* the piece: its batch entry, rows [lo, hi), a's offset in bytes, b's entry */
 	V kb0, kb1;              /* its panels that this call computes */
 	bool tiled;              /* a copy keeps the rows of a tile together */
+	Mem b_panels;            /* [panel][batch entry][step], not packed [batch entry][panel][step] */
 } Product;
 
 static Product
@@ -99,7 +99,7 @@ entry_find(Emit *e, Product *x)
 			bs = i_mul(e, bs, extent(e, x->b->axis[bi]));
 		}
 	}
-	x->aoff = i_mul(e, x->aoff, i_mul(e, x->am_rows, k64(e, x->m.k * 4)));
+	x->aoff = i_mul(e, x->aoff, i_mul_k(e, x->am_rows, x->m.k * 4));
 	if (marked) {
 		V in = LLVMBuildICmp(here(e), LLVMIntSLT, x->ent, entries, "");
 
@@ -112,22 +112,32 @@ entry_find(Emit *e, Product *x)
 static V
 piece_open(Emit *e, Product *x)
 {
-	V piece = slices_open(e, x->npanel, &x->kb0, &x->kb1), block = i_rem(e, piece, k64(e, x->blocks));
+	V piece = slices_open(e, x->npanel, &x->kb0, &x->kb1), block = i_rem_k(e, piece, x->blocks);
 
-	x->ent = i_div(e, piece, k64(e, x->blocks));
-	x->lo = i_min(e, i_mul(e, block, k64(e, x->block)), x->M),
-	x->hi = i_min(e, i_mul(e, i_add(e, block, k64(e, 1)), k64(e, x->block)), x->M);
+	x->ent = i_div_k(e, piece, x->blocks);
+	x->lo = i_min(e, i_mul_k(e, block, x->block), x->M),
+	x->hi = i_min(e, i_mul_k(e, i_add_k(e, block, 1), x->block), x->M);
 	entry_find(e, x);
 	return piece;
 }
 
-/* Offset of panel kb of b's entry, bytes. */
-static V
-panel_at(Emit *e, const Product *x, V kb, int64_t entries)
+/* Where panels of b lie; `entries` of a full batch. */
+static void
+panels_region(Emit *e, Product *x, V b, int64_t entries)
 {
-	if (x->p->pack) /* [panel][entry][k][nr] */
-		return i_mul(e, i_add(e, i_mul(e, kb, k64(e, entries)), x->bent), k64(e, x->m.k * x->nr * 4));
-	return i_add(e, i_mul(e, x->bent, k64(e, x->m.k * x->m.n * 4)), i_mul(e, kb, k64(e, x->nr * 4)));
+	int64_t row = (x->p->pack ? x->nr : x->m.n) * 4;
+
+	x->b_panels = x->p->pack ? mem_axes(e, b, OF(entries), BY(x->m.k * row), BY(row))
+	                         : mem_axes(e, b, BY(x->m.k * row), BY(x->nr * 4), BY(row));
+}
+
+/* Panel kb of b's entry, from step k on. */
+static V
+panel_at(Emit *e, const Product *x, V kb, V k)
+{
+	Mem panel = x->p->pack ? mem_fix(e, &x->b_panels, kb, x->bent) : mem_fix(e, &x->b_panels, x->bent, kb);
+
+	return mem_at(e, &panel, k);
 }
 
 /* A copied operand's rows that lie together, number beside number: those of a register tile, so that its steps follow
@@ -142,15 +152,15 @@ row_copy_of(const Product *x, const Epilogue *epi)
 	return (RowCopy){high, matmul_tile_bytes(&x->m, high)};
 }
 
-/* Where row `lo` of the piece begins in the copy. */
+/* Bytes to row `lo` of the piece in the copy. */
 static V
 row_copy_at(Emit *e, const Product *x, const RowCopy *t, V lo)
 {
 	if (t->high == x->block)
-		return i_mul(e, lo, k64(e, 4));
-	V tile = i_div(e, lo, k64(e, t->high)), row = i_sub(e, lo, i_mul(e, tile, k64(e, t->high)));
+		return i_mul_k(e, lo, 4);
+	V tile = i_div_k(e, lo, t->high), row = i_sub(e, lo, i_mul_k(e, tile, t->high));
 
-	return i_add(e, i_mul(e, tile, k64(e, t->tile)), i_mul(e, row, k64(e, 4)));
+	return i_add(e, i_mul_k(e, tile, t->tile), i_mul_k(e, row, 4));
 }
 
 /* The first `steps` steps of rows [x->lo, x->hi) of a transposed operand that starts at `from`. whole: all vectors may
@@ -160,22 +170,26 @@ copy_steps(Emit *e, const Product *x, const RowCopy *t, V steps, V from, V line,
 {
 	enum { AHEAD = 16, LINE = 64 };
 	int w = x->p->lanes;
-	V i = loop_open(e, k64(e, 0), steps, 1), rows = i_sub(e, x->hi, x->lo);
-	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, x->lo, k64(e, 4)))),
-	  out = ptr_at(e, to, i_mul(e, i, k64(e, t->high * 4)));
+	V rows = i_sub(e, x->hi, x->lo);
+	Mem steps_in = mem_axes(e, from, BY(0), BY(4)); /* [step][row] */
 
-	/* steps are pages apart: the CPU asks for none of these lines by itself */
-	for (int64_t j = 0; j < x->block * 4 && x->tiled; j += LINE)
-		prefetch(e, ptr_at(e, in, i_add(e, i_mul(e, line, k64(e, AHEAD)), k64(e, j))), 3);
-	for (int64_t tile = 0; tile * t->high < x->block; tile++)
-		for (int64_t j = 0; j < t->high; j += w) {
-			int64_t row = tile * t->high + j;
-			V ok = whole ? NULL : row_mask(e, rows, row);
+	steps_in.axis[0].step = line;
+	LOOP(e, i, k64(e, 0), steps, 1) {
+		V in = mem_at(e, &steps_in, i, x->lo), out = ptr_at(e, to, i_mul_k(e, i, t->high * 4));
 
-			vec_store(e, ptr_at(e, out, k64(e, tile * t->tile + j * 4)),
-			          vec_load(e, ptr_at(e, in, k64(e, row * 4)), ok), t->high == x->block ? ok : NULL);
-		}
-	loop_close(e);
+		/* steps are pages apart: the CPU asks for none of these lines by itself */
+		for (int64_t j = 0; j < x->block * 4 && x->tiled; j += LINE)
+			prefetch(e, ptr_at(e, in, i_add_k(e, i_mul_k(e, line, AHEAD), j)), 3);
+		for (int64_t tile = 0; tile * t->high < x->block; tile++)
+			for (int64_t j = 0; j < t->high; j += w) {
+				int64_t row = tile * t->high + j;
+				V ok = whole ? NULL : row_mask(e, rows, row);
+
+				vec_store(e, ptr_at(e, out, k64(e, tile * t->tile + j * 4)),
+				          vec_load(e, ptr_at(e, in, k64(e, row * 4)), ok),
+				          t->high == x->block ? ok : NULL);
+			}
+	}
 }
 
 /* Copies rows [x->lo, x->hi) of an entry of a transposed operand, which starts at `from`, to scratch memory. What a
@@ -190,8 +204,8 @@ copy_transposed(Emit *e, const Product *x, const RowCopy *t, V from, V line)
 		return to;
 	}
 	/* a mask costs more than its load: none in a whole piece with a vector or more behind it */
-	V room = i_min(e, i_sub(e, i_sub(e, x->hi, x->lo), k64(e, x->block)),
-	               i_sub(e, x->am_rows, i_add(e, x->lo, k64(e, x->block + x->p->lanes))));
+	V room = i_min(e, i_sub_k(e, i_sub(e, x->hi, x->lo), x->block),
+	               i_sub(e, x->am_rows, i_add_k(e, x->lo, x->block + x->p->lanes)));
 	V whole = LLVMBuildICmp(here(e), LLVMIntSGE, room, none, "");
 
 	copy_steps(e, x, t, LLVMBuildSelect(here(e), whole, all, none, ""), from, line, to, true);
@@ -201,27 +215,33 @@ copy_transposed(Emit *e, const Product *x, const RowCopy *t, V from, V line)
 
 /* All steps of a long sum but the last block's: sums go to `c`, rows as S_CM of st says. */
 static void
-first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V st[S_COUNT], int64_t steps, V a, V b,
-            int64_t entries, V c)
+first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V st[S_COUNT], int64_t steps, V a, V c)
 {
-	V line = st[S_CM], own[S_COUNT];
+	Mem sums = mem_axes(e, c, BY(0), BY(x->nr * 4)); /* [row][panel] */
+	V own[S_COUNT], lo, count;
 
+	sums.axis[0].step = st[S_CM];
 	memcpy(own, st, sizeof own);
 	own[S_NK] = k64(e, steps);
 	V strides = strides_block(e, own);
-	V i = loop_open(e, k64(e, 0), k64(e, (x->m.k - 1) / steps), 1), k0 = i_mul(e, i, k64(e, steps)), lo, count;
-	V kb = loop_open(e, x->kb0, x->kb1, 1);
-	V panel = ptr_at(e, b, i_add(e, panel_at(e, x, kb, entries), i_mul(e, k0, st[S_BK])));
-	V more = LLVMBuildZExt(at1(e, i), LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), ""), e->l->i64, "");
 
-	tiles_open_cut(e, x->tiled, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
-	V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
-	  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
-	V to = ptr_at(e, c, i_add(e, i_mul(e, lo, line), i_mul(e, kb, k64(e, x->nr * 4))));
+	TIMES(e, i, (x->m.k - 1) / steps) {
+		V k0 = i_mul_k(e, i, steps);
 
-	tile_call(e, tiles, count, kb, x->npanel, from, panel, to, k64(e, 1), k64(e, 1), strides, more);
-	for (int k = 0; k < 3; k++)
-		loop_close(e);
+		LOOP(e, kb, x->kb0, x->kb1, 1) {
+			V panel = panel_at(e, x, kb, k0);
+			V more = LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), "");
+
+			more = LLVMBuildZExt(at1(e, i), more, e->l->i64, "");
+			tiles_open_cut(e, x->tiled, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
+			V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
+			  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
+
+			tile_call(e, tiles, count, kb, x->npanel, from, panel, mem_at(e, &sums, lo, kb), NULL, NULL,
+			          strides, more);
+			loop_close(e);
+		}
+	}
 }
 
 /* blocks: the sum has several; tile: sums go to a tile of their own. */
@@ -250,6 +270,40 @@ matmul_strides(Emit *e, const Product *x, const RowCopy *t, bool ta, V line, int
 	st[S_NK] = k64(e, x->m.k - last);
 }
 
+/* Tiles of the piece's rows and panel kb: the last steps of their sums, from `last` on, and the epilogue. from: the
+ * first operand, or its copy; out: the result, or a tile of its own, [row][panel] where several blocks add to it. */
+static void
+panel_tiles(Emit *e, Epilogue *epi, Product *x, const Tiles *tiles, const RowCopy *copy, const Mem *out, V from, V kb,
+            V piece, V st[S_COUNT], V strides, int64_t last, bool tile)
+{
+	const GemmParams *p = x->p;
+	int64_t nr = x->nr, n = x->m.n, line;
+	V column = i_mul_k(e, kb, nr), panel = panel_at(e, x, kb, k64(e, last));
+	RowLoops r = rows_open(e, epi, p, i_sub(e, x->hi, x->lo));
+	V lo = i_add(e, x->lo, r.lo), entry = i_mul(e, x->ent, x->M), row = i_add(e, entry, lo);
+	MatAt at = {x->o, row}, at_block = {x->o, i_add(e, entry, i_add(e, x->lo, r.first))};
+	V in_a = p->copy ? row_copy_at(e, x, copy, r.lo) : i_mul(e, lo, st[S_AM]),
+	  a = ptr_at(e, from, i_add(e, in_a, i_mul(e, k64(e, last), st[S_AK])));
+	V to = !tile ? mem_at(e, out, row, kb) : last ? mem_at(e, out, r.lo, kb) : out->base;
+	EpilogueTile et = {.rows = r.count,
+	                   .column = column,
+	                   .columns = i_min(e, k64(e, nr), i_sub(e, k64(e, n), column)),
+	                   .piece = piece,
+	                   .done = r.first,
+	                   .carried = i_sub(e, r.lo, r.first),
+	                   .tile = tile ? to : out->base,
+	                   .tile_columns = nr,
+	                   .tile_line = tile && is_const(st[S_CM], &line) ? line / 4 : 0,
+	                   .unroll = p->nv,
+	                   .index = mat_index,
+	                   .cx = &at};
+
+	epilogue_fetch(e, epi, &et, nr < n ? nr : n);
+	tile_call(e, tiles, r.count, kb, x->npanel, a, panel, to, NULL, NULL, strides, k64(e, last > 0));
+	epilogue_tile(e, epi, &et);
+	rows_close(e, &r, epi, &et, &at_block);
+}
+
 void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
@@ -271,15 +325,14 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			C = scratch_ptr(&e, p->copy ? matmul_copy_bytes(&x.m, p, x.tiled) : 0);
 		int64_t out_line = !tile ? n : blocks ? x.npanel * nr : nr;
 		Tiles tiles = matmul_tiles(&e, &x, epi, blocks, tile);
-		V line = i_mul(&e, x.am_rows, k64(&e, 4));
-		V st[S_COUNT];
-
+		V line = i_mul_k(&e, x.am_rows, 4), st[S_COUNT];
 		RowCopy copy = row_copy_of(&x, epi);
 
 		matmul_strides(&e, &x, &copy, ta, line, out_line, last, st);
-		int64_t entries = pack_of(gc->g, op, engine_pairs(p)).taps;
+		panels_region(&e, &x, B, pack_of(gc->g, op, engine_pairs(p)).taps);
 		V strides = strides_block(&e, st), piece = piece_open(&e, &x);
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
+		Mem out = mem_axes(&e, C, BY(out_line * 4), BY(nr * 4)); /* [row][panel] */
 
 		if (p->copy) {
 			from = copy_transposed(&e, &x, &copy, from, line);
@@ -289,42 +342,12 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			V first = i_add(&e, i_mul(&e, x.ent, x.M), x.lo);
 
 			first_steps(&e, &x, &tiles, &copy, st, steps,
-			            ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])), B, entries,
-			            tile ? C : ptr_at(&e, C, i_mul(&e, first, k64(&e, n * 4))));
+			            ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])),
+			            tile ? C : mem_at(&e, &out, first));
 		}
-		V kb = loop_open(&e, x.kb0, x.kb1, 1), column = i_mul(&e, kb, k64(&e, nr));
-		V panel = ptr_at(&e, B, i_add(&e, panel_at(&e, &x, kb, entries), i_mul(&e, k64(&e, last), st[S_BK])));
-		RowLoops r = rows_open(&e, epi, p, i_sub(&e, x.hi, x.lo));
-		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo);
-		V c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
-		MatAt at = {x.o, row}, at_block = {x.o, i_add(&e, entry, i_add(&e, x.lo, r.first))};
-		EpilogueTile et = {.rows = r.count,
-		                   .column = column,
-		                   .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)),
-		                   .piece = piece,
-		                   .done = r.first,
-		                   .carried = i_sub(&e, r.lo, r.first),
-		                   .tile = C,
-		                   .tile_columns = nr,
-		                   .tile_line = tile ? out_line : 0,
-		                   .unroll = p->nv,
-		                   .index = mat_index,
-		                   .cx = &at};
-		V in_a = p->copy ? row_copy_at(&e, &x, &copy, r.lo) : i_mul(&e, lo, st[S_AM]),
-		  a = ptr_at(&e, from, i_add(&e, in_a, i_mul(&e, k64(&e, last), st[S_AK])));
-		V out = tile ? C : ptr_at(&e, C, c0);
-
-		if (blocks && tile)
-			out = ptr_at(&e, C,
-			             i_add(&e, i_mul(&e, r.lo, k64(&e, out_line * 4)), i_mul(&e, kb, k64(&e, nr * 4))));
-		et.tile = tile ? out : C;
-		epilogue_fetch(&e, epi, &et, nr < n ? nr : n);
-		tile_call(&e, &tiles, r.count, kb, x.npanel, a, panel, out, k64(&e, 1), k64(&e, 1), strides,
-		          k64(&e, blocks));
-		epilogue_tile(&e, epi, &et);
-		rows_close(&e, &r, epi, &et, &at_block);
-		for (int i = 0; i < 2; i++)
-			loop_close(&e);
+		LOOP(&e, kb, x.kb0, x.kb1, 1)
+			panel_tiles(&e, epi, &x, &tiles, &copy, &out, from, kb, piece, st, strides, last, tile);
+		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(x.m.batch * x.blocks, x.npanel), fresh, false);
 	MatPieces pieces = {x.m.m, x.o, x.block, x.blocks, x.m.merged};

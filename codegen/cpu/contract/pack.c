@@ -55,7 +55,7 @@ pack_of(const Graph *g, const Op *op, bool pair)
 V
 row_mask(Emit *e, V left, int64_t from)
 {
-	V rest = i_sub(e, left, k64(e, from)), none = LLVMConstNull(vec_of(e, e->l->i1));
+	V rest = i_sub_k(e, left, from), none = LLVMConstNull(vec_of(e, e->l->i1));
 
 	return LLVMBuildSelect(here(e), LLVMBuildICmp(here(e), LLVMIntSGT, rest, k64(e, 0), ""), mask_below(e, rest),
 	                       none, "");
@@ -67,7 +67,7 @@ copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
 	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
-	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))), from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride)));
+	V to = ptr_at(e, out, i_mul_k(e, r, nr * 4)), from = ptr_at(e, in, i_mul_k(e, r, k->k_stride));
 
 	for (int j = 0; j < p->nv; j++) {
 		V off = k64(e, (int64_t)j * p->lanes * 4);
@@ -150,9 +150,9 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 		V r = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
 
 		for (int j = 0; j < p->nv; j++) {
-			V from = ptr_at(e, in, i_add(e, i_mul(e, r, k64(e, 4)), k64(e, (int64_t)j * w * k->j_stride)));
-			V to = ptr_at(e, out, i_add(e, i_mul(e, r, k64(e, nr * 4)), k64(e, (int64_t)j * w * 4)));
-			V args[5] = {from, k64(e, k->j_stride), i_sub(e, left, k64(e, (int64_t)j * w)), to,
+			V from = ptr_at(e, in, i_add_k(e, i_mul_k(e, r, 4), (int64_t)j * w * k->j_stride));
+			V to = ptr_at(e, out, i_add_k(e, i_mul_k(e, r, nr * 4), (int64_t)j * w * 4));
+			V args[5] = {from, k64(e, k->j_stride), i_sub_k(e, left, (int64_t)j * w), to,
 			             k64(e, nr * 4)};
 
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
@@ -162,11 +162,11 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	V r = loop_open(e, k64(e, whole), k64(e, k->k), 1), j = loop_open(e, k64(e, 0), k64(e, nr), 1);
 	V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""), col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
 	V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, k->j_stride), ""),
-	                     i_mul(e, r, k64(e, k->k_stride)), "");
+	                     i_mul_k(e, r, k->k_stride), "");
 	V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
 
 	LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
-	    ptr_at(e, out, i_add(e, i_mul(e, r, k64(e, nr * 4)), i_mul(e, j, k64(e, 4)))));
+	    ptr_at(e, out, i_add(e, i_mul_k(e, r, nr * 4), i_mul_k(e, j, 4))));
 	loop_close(e);
 	loop_close(e);
 }
@@ -186,10 +186,10 @@ static void
 round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
 {
 	int64_t n = k->k * 2, w = p->lanes;
-	V j = loop_open(e, k64(e, 0), i_min(e, left, k64(e, p->nv * w)), 1), i = loop_open(e, k64(e, 0), k64(e, n), w),
+	V j = loop_open(e, k64(e, 0), i_min_k(e, left, p->nv * w), 1), i = loop_open(e, k64(e, 0), k64(e, n), w),
 	  mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
-	V from = ptr_at(e, in, i_add(e, i_mul(e, j, k64(e, k->j_stride * 2)), i_mul(e, i, k64(e, 4)))),
-	  dst = ptr_at(e, to, i_mul(e, i_add(e, i_mul(e, j, k64(e, n)), i), k64(e, 2)));
+	V from = ptr_at(e, in, i_add(e, i_mul_k(e, j, k->j_stride * 2), i_mul_k(e, i, 4))),
+	  dst = ptr_at(e, to, i_mul_k(e, i_add(e, i_mul_k(e, j, n), i), 2));
 	V v = vec_half(e, vec_load(e, from, mask), half);
 
 	if (mask)
@@ -218,16 +218,16 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 		/* task = panel x tap */
 		V from = buffer(&e, src), to = buffer(&e, dst);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V group, kb, tap = i_rem(&e, t, k64(&e, k.taps));
+		V group, kb, tap = i_rem_k(&e, t, k.taps);
 
-		panel_find(&e, k.groups, npanel, i_div(&e, t, k64(&e, k.taps)), &group, &kb);
-		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
+		panel_find(&e, k.groups, npanel, i_div_k(&e, t, k.taps), &group, &kb);
+		V out = ptr_at(&e, to, i_mul_k(&e, t, k.k * nr * 4));
 		V in = ptr_at(&e, from,
-		              i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride * wide)),
-		                    i_mul(&e, kb, k64(&e, nr * k.j_stride * wide))));
+		              i_add(&e, i_mul_k(&e, tap, k.tap_stride * wide),
+		                    i_mul_k(&e, kb, nr * k.j_stride * wide)));
 
-		in = ptr_at(&e, in, i_mul(&e, group, k64(&e, k.group_stride * wide)));
-		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
+		in = ptr_at(&e, in, i_mul_k(&e, group, k.group_stride * wide));
+		V left = i_sub(&e, k64(&e, k.j), i_mul_k(&e, kb, nr));
 
 		emit_lanes(&e, w);
 		if (half != DT_none && !k.second) {

@@ -60,8 +60,8 @@ pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, size = half != DT_none ? 4 : 2;
 	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
-	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))),
-	  from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride / 2 * size)));
+	V to = ptr_at(e, out, i_mul_k(e, r, nr * 4)),
+	  from = ptr_at(e, in, i_mul_k(e, r, k->k_stride / 2 * size));
 
 	for (int j = 0; j < p->nv; j++) {
 		int64_t column = (int64_t)j * p->lanes;
@@ -84,9 +84,9 @@ pair_lane(Emit *e, void *cx, Ix i, int u)
 {
 	const Rows2 *r = cx;
 	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0)),
-	  at = ptr_at(e, r->from, i_mul(e, i.s, k64(e, 2)));
+	  at = ptr_at(e, r->from, i_mul_k(e, i.s, 2));
 	V v = paired(e, at, ptr_at(e, at, k64(e, r->length * 2)), mask);
-	V args[4] = {v, ptr_at(e, r->to, i_mul(e, i.s, k64(e, 4))), LLVMConstInt(e->l->i32, 4, 0), mask};
+	V args[4] = {v, ptr_at(e, r->to, i_mul_k(e, i.s, 4)), LLVMConstInt(e->l->i32, 4, 0), mask};
 
 	(void)u;
 	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
@@ -112,11 +112,11 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKer
 
 	if (fresh) {
 		V in = buffer(&e, src), out = buffer(&e, dst);
-		V r = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)),
-		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, rows)), 1);
+		V r = loop_open(&e, i_mul_k(&e, e.arg_t0, grain),
+		                i_min_k(&e, i_mul_k(&e, e.arg_t1, grain), rows), 1);
 
-		pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, r, k64(&e, length * 4))), length, k64(&e, 0), k64(&e, length),
-		             ptr_at(&e, out, i_mul(&e, r, k64(&e, line * 4))));
+		pairs_row_of(&e, ptr_at(&e, in, i_mul_k(&e, r, length * 4)), length, k64(&e, 0), k64(&e, length),
+		             ptr_at(&e, out, i_mul_k(&e, r, line * 4)));
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
@@ -152,7 +152,7 @@ made_lane(Emit *e, void *cx, Ix c, int u)
 	}
 	V v = LLVMBuildOr(here(e), half[0],
 	                  LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
-	V args[4] = {v, ptr_at(e, m->to, i_mul(e, c.s, k64(e, 4))), LLVMConstInt(e->l->i32, 4, 0), mask};
+	V args[4] = {v, ptr_at(e, m->to, i_mul_k(e, c.s, 4)), LLVMConstInt(e->l->i32, 4, 0), mask};
 
 	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
 }
@@ -171,7 +171,7 @@ pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
 		entry = i ? i_div(e, entry, extent) : entry;
 	}
 	for (int i = 0; i < 2; i++)
-		m.ix[i][row] = ix_s(i_add(e, i_mul(e, r, k64(e, 2)), k64(e, i)));
+		m.ix[i][row] = ix_s(i_add_k(e, i_mul_k(e, r, 2), i));
 	lane_loop(e, c0, c1, 1, made_lane, &m);
 }
 
@@ -193,7 +193,7 @@ pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 		V r = loop_open(&e, k64(&e, 0), half, 1);
 
 		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length),
-		               ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, line * 4))));
+		               ptr_at(&e, out, i_mul_k(&e, i_add(&e, i_mul(&e, entry, half), r), line * 4)));
 		loop_close(&e);
 		loop_close(&e);
 	}

@@ -44,26 +44,26 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 		Turn turn = {.block = slot_new(&e, room), .transposed = slot_new(&e, room), .length = length};
 		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst),
 		  task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V entry = i_div(&e, task, k64(&e, blocks)),
-		  first = i_mul(&e, i_rem(&e, task, k64(&e, blocks)), k64(&e, PAIRS));
+		V entry = i_div_k(&e, task, blocks),
+		  first = i_mul_k(&e, i_rem_k(&e, task, blocks), PAIRS);
 
 		turn.pairs = i_min(&e, k64(&e, PAIRS), i_sub(&e, k64(&e, pairs), first));
 		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), EDGE),
-		  c1 = i_min(&e, i_add(&e, c0, k64(&e, EDGE)), k64(&e, length));
+		  c1 = i_min_k(&e, i_add_k(&e, c0, EDGE), length);
 		V r = loop_open(&e, k64(&e, 0), turn.pairs, 1),
-		  row = i_add(&e, i_mul(&e, entry, k64(&e, pairs)), i_add(&e, first, r));
-		V to = ptr_at(&e, turn.block, i_sub(&e, i_mul(&e, r, k64(&e, 64)), i_mul(&e, c0, k64(&e, 4))));
+		  row = i_add(&e, i_mul_k(&e, entry, pairs), i_add(&e, first, r));
+		V to = ptr_at(&e, turn.block, i_sub(&e, i_mul_k(&e, r, 64), i_mul_k(&e, c0, 4)));
 
 		if (made)
 			pairs_made_row(&e, val, entry, i_add(&e, first, r), c0, c1, to);
 		else
-			pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, row, k64(&e, length * 4))), length, c0, c1, to);
+			pairs_row_of(&e, ptr_at(&e, in, i_mul_k(&e, row, length * 4)), length, c0, c1, to);
 		loop_close(&e);
 		turn_out(&e, &turn, c0,
 		         ptr_at(&e, out,
 		                i_add(&e,
-		                      i_mul(&e, i_add(&e, i_mul(&e, entry, k64(&e, length)), c0), k64(&e, pairs * 4)),
-		                      i_mul(&e, first, k64(&e, 4)))),
+		                      i_mul_k(&e, i_add(&e, i_mul_k(&e, entry, length), c0), pairs * 4),
+		                      i_mul_k(&e, first, 4))),
 		         pairs * 4);
 		loop_close(&e);
 		loop_close(&e);

@@ -72,19 +72,18 @@ pixel_bytes(const Type *t, const GemmParams *p)
 static bool
 pointwise(const Graph *g, const Op *op)
 {
-	const Type *w = val_type(g, op->in[1]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL);
+	Window w = window_of(g, op);
 
-	return w->axis[2].n == 1 && w->axis[3].n == 1 && stride[0] == 1 && stride[1] == 1 && !pad[0] && !pad[1];
+	return window_is_point(&w);
 }
 
 /* Input rows that a band of a weight gradient's output rows meets, and what they take. */
 static int64_t
 band_rows(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
-	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
-	int64_t stride = attr_ints(op, A_stride, NULL)[0], dil = attr_ints(op, A_dilation, NULL)[0],
-	        rows = (p->band - 1) * stride + (o->axis[2].n - 1) * dil + 1;
+	const Type *x = val_type(g, op->in[0]);
+	Window w = window_of(g, op);
+	int64_t rows = (p->band - 1) * w.stride[0] + (w.k[0] - 1) * w.dilation[0] + 1;
 
 	return k == 1 ? p->band : rows < x->axis[2].n ? rows : x->axis[2].n;
 }
@@ -169,7 +168,7 @@ prologue_price(const Graph *g, const Op *op, int k, const GemmParams *p, DType h
 	case PROLOGUE_BAND:
 		if (op->kind == OP_conv2d_dw && k == 0)
 			r->times =
-			        (double)band_rows(g, op, p, 0) / (double)(p->band * attr_ints(op, A_stride, NULL)[0]);
+			        (double)band_rows(g, op, p, 0) / (double)(p->band * window_of(g, op).stride[0]);
 		break;
 	case PROLOGUE_PAIRS:
 	case PROLOGUE_PANELS: break;
@@ -204,7 +203,7 @@ prologue_row(Emit *e, Val v, V h, V w0, V w1, V out)
 	const Type *t = val_type(e->g, v);
 	int64_t C = t->axis[1].n;
 	V images = extent(e, t->axis[0]), w = loop_open(e, w0, w1, 1), n = loop_open(e, k64(e, 0), images, 1);
-	Pixel p = {v, n, h, w, out, i_mul(e, i_add(e, i_mul(e, i_sub(e, w, w0), images), n), k64(e, C))};
+	Pixel p = {v, n, h, w, out, i_mul_k(e, i_add(e, i_mul(e, i_sub(e, w, w0), images), n), C)};
 
 	lane_loop(e, k64(e, 0), k64(e, C), C % (4 * e->W) ? 1 : 4, pixel_lane, &p);
 	loop_close(e);
@@ -222,7 +221,7 @@ prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1)
 	V h = loop_open(e, h0, h1, 1);
 
 	prologue_row(e, op->in[k], h, k64(e, 0), k64(e, t->axis[3].n),
-	             ptr_at(e, out, i_mul(e, i_sub(e, h, h0), k64(e, row))));
+	             ptr_at(e, out, i_mul_k(e, i_sub(e, h, h0), row)));
 	loop_close(e);
 	return out;
 }

@@ -31,12 +31,14 @@ typedef struct Halves {
 	/* A task's sums of the transposed operand: rows that lie together, of a register tile or all; bytes of these,
 	 * of all. */
 	int64_t high, tile, sums;
+	int64_t sums_at, products_at, scratch; /* of the thread's memory: where those begin, and the products; all */
 } Halves;
 
 static bool
 halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
+	Layout memory = {0};
 	Mat m;
 
 	if (op->kind != OP_matmul || !matmul_mat(g, op, &m) || m.m.mul || m.batch != 1 || m.m.n % 2 || m.n % (2 * nr) ||
@@ -63,6 +65,9 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	h->high = gemm_copies_tiles(g, &copied) ? p->mr : h->block;
 	h->tile = align64(h->k * h->high * 4) + (h->high < h->block ? 64 : 0);
 	h->sums = ceil_div(h->block, h->high) * h->tile;
+	h->sums_at = layout_take(&memory, PRODUCTS * h->sums);
+	h->products_at = layout_take(&memory, PRODUCTS * h->block * nr * 4);
+	h->scratch = memory.bytes;
 	return true;
 }
 
@@ -141,17 +146,11 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 static int64_t
-products_bytes(const GemmParams *p, const Halves *h)
-{
-	return PRODUCTS * h->block * p->nv * p->lanes * 4;
-}
-
-static int64_t
 scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
-	return halves_of(g, op, p, &h) ? PRODUCTS * h.sums + products_bytes(p, &h) : 0;
+	return halves_of(g, op, p, &h) ? h.scratch : 0;
 }
 
 static int64_t
@@ -185,26 +184,28 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 		emit_lanes(&e, p->lanes);
 		/* bytes from a line to the next, from a panel to the next */
 		int64_t line = panels ? nr * 4 : 2 * h->n * 4, apart = panels ? 2 * h->k * nr * 4 : nr * 4;
-		V from = buffer(&e, src), to = buffer(&e, dst), t = loop_open(&e, e.arg_t0, e.arg_t1, 1),
-		  panel = i_div(&e, t, k64(&e, pieces)),
-		  first_line = i_mul(&e, i_rem(&e, t, k64(&e, pieces)), k64(&e, SUM_LINES));
-		V i = i_add(&e, first_line, loop_open(&e, k64(&e, 0), k64(&e, SUM_LINES), 1)),
-		  j = loop_open(&e, k64(&e, 0), k64(&e, nr * 4), p->lanes * 4), x[QUARTERS], r[PRODUCTS];
-		V at = i_add(&e, i_mul(&e, panel, k64(&e, apart)), i_add(&e, i_mul(&e, i, k64(&e, line)), j)),
-		  out = i_add(&e, i_mul(&e, panel, k64(&e, PRODUCTS * h->k * nr * 4)),
-		              i_add(&e, i_mul(&e, i, k64(&e, nr * 4)), j));
+		/* [below][aside][panel][line][byte], [panel][product][line][byte] */
+		Mem from = mem_axes(&e, buffer(&e, src), BY(h->k * line), BY(h->panels * apart), BY(apart), BY(line),
+		                    BY(1));
+		Mem to = mem_axes(&e, buffer(&e, dst), BY(PRODUCTS * h->k * nr * 4), BY(h->k * nr * 4), BY(nr * 4),
+		                  BY(1));
 
-		for (int q = 0; q < QUARTERS; q++)
-			x[q] = vec_load(
-			        &e,
-			        ptr_at(&e, from,
-			               i_add(&e, at, k64(&e, (q & 1) * h->panels * apart + (q >> 1) * h->k * line))),
-			        NULL);
-		strassen_second(&e, x, r);
-		for (int q = 0; q < PRODUCTS; q++)
-			vec_store(&e, ptr_at(&e, to, i_add(&e, out, k64(&e, q * h->k * nr * 4))), r[q], NULL);
-		for (int k = 0; k < 3; k++)
-			loop_close(&e);
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+			V panel = i_div_k(&e, t, pieces), first_line = i_mul_k(&e, i_rem_k(&e, t, pieces), SUM_LINES);
+
+			TIMES(&e, i, SUM_LINES) {
+				V at = i_add(&e, first_line, i), x[QUARTERS], r[PRODUCTS];
+
+				LOOP(&e, byte, k64(&e, 0), k64(&e, nr * 4), p->lanes * 4) {
+					for (int q = 0; q < QUARTERS; q++)
+						x[q] = vec_load(&e, mem_at(&e, &from, k64(&e, q >> 1), k64(&e, q & 1),
+						                           panel, at, byte), NULL);
+					strassen_second(&e, x, r);
+					for (int q = 0; q < PRODUCTS; q++)
+						vec_store(&e, mem_at(&e, &to, panel, k64(&e, q), at, byte), r[q], NULL);
+				}
+			}
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->panels * pieces, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
@@ -217,31 +218,31 @@ first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, 
 	int64_t line = h->ta ? 2 * h->m * 4 : 2 * h->k * 4, down = h->ta ? h->m * 4 : h->m * line,
 	        right = h->ta ? h->k * line : h->k * 4, width = h->ta ? h->high : h->k,
 	        tiles = h->ta ? ceil_div(h->block, h->high) : 1;
-	V i = loop_open(e, k64(e, 0), h->ta ? k64(e, h->k) : rows, 1),
-	  tile = tiles > 1 ? loop_open(e, k64(e, 0), k64(e, tiles), 1) : k64(e, 0),
-	  j = loop_open(e, k64(e, 0), k64(e, width), p->lanes), mask = NULL, x[QUARTERS], r[PRODUCTS];
-	V row = i_add(e, i_mul(e, tile, k64(e, h->high)), j);
-	V at = h->ta ? i_add(e, i_mul(e, i, k64(e, line)), i_mul(e, i_add(e, lo, row), k64(e, 4)))
-	             : i_add(e, i_mul(e, i_add(e, lo, i), k64(e, line)), i_mul(e, j, k64(e, 4)));
+	/* [below][aside], then [row][k] or [k][row]; the same some lines on; [product][tile], then those */
+	Mem quarters = mem_axes(e, from, BY(down), BY(right), BY(line), BY(4)), ahead = quarters;
+	Mem out = mem_axes(e, to, BY(h->sums), BY(h->tile), OF(width), BY(4));
 
-	if (h->ta)
-		mask = row_mask(e, i_sub(e, rows, row), 0);
-	for (int q = 0; q < QUARTERS; q++) {
-		V quarter = i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right));
+	ahead.start = k64(e, AHEAD * line);
+	LOOP(e, i, k64(e, 0), h->ta ? k64(e, h->k) : rows, 1) TIMES(e, tile, tiles)
+	LOOP(e, j, k64(e, 0), k64(e, width), p->lanes) {
+		V row = i_add(e, i_mul_k(e, tile, h->high), j), mask = NULL, x[QUARTERS], r[PRODUCTS];
+		V outer = h->ta ? i : i_add(e, lo, i), inner = h->ta ? i_add(e, lo, row) : j;
 
-		x[q] = vec_load(e, ptr_at(e, from, quarter), mask);
-		/* the CPU's own prefetching does not see lines that are pages apart; of the L1
-		 * they would share a set */
 		if (h->ta)
-			prefetch(e, ptr_at(e, from, i_add(e, quarter, k64(e, AHEAD * line))), 2);
-	}
-	strassen_first(e, x, r);
-	V out = i_add(e, i_mul(e, tile, k64(e, h->tile)), i_mul(e, i_add(e, i_mul(e, i, k64(e, width)), j), k64(e, 4)));
+			mask = row_mask(e, i_sub(e, rows, row), 0);
+		for (int q = 0; q < QUARTERS; q++) {
+			V below = k64(e, q >> 1), aside = k64(e, q & 1);
 
-	for (int q = 0; q < PRODUCTS; q++)
-		vec_store(e, ptr_at(e, to, i_add(e, out, k64(e, q * h->sums))), r[q], h->high < h->block ? NULL : mask);
-	for (int k = 0; k < (tiles > 1 ? 3 : 2); k++)
-		loop_close(e);
+			x[q] = vec_load(e, mem_at(e, &quarters, below, aside, outer, inner), mask);
+			/* the CPU's own prefetching does not see lines that are pages apart; of the L1 they would share
+			 * a set */
+			if (h->ta)
+				prefetch(e, mem_at(e, &ahead, below, aside, outer, inner), 2);
+		}
+		strassen_first(e, x, r);
+		for (int q = 0; q < PRODUCTS; q++)
+			vec_store(e, mem_at(e, &out, k64(e, q), tile, i, j), r[q], h->high < h->block ? NULL : mask);
+	}
 }
 
 void
@@ -273,8 +274,8 @@ strassen_quarters(Emit *e, const V m[PRODUCTS], V r[QUARTERS])
 static V
 row_of_task(Emit *e, const Halves *h, V task)
 {
-	return h->ta ? i_min(e, k64(e, h->m), i_mul(e, task, k64(e, h->block)))
-	             : i_div(e, i_mul(e, task, k64(e, h->m)), k64(e, h->tasks));
+	return h->ta ? i_min(e, k64(e, h->m), i_mul_k(e, task, h->block))
+	             : i_div_k(e, i_mul_k(e, task, h->m), h->tasks);
 }
 
 /* Which numbers of rows its tiles have, as tiles_make wants it. */
@@ -290,102 +291,119 @@ rows_of_piece(Emit *e, void *cx, V piece)
 {
 	const Halves *h = cx;
 
-	return i_mul(e, k64(e, 2), i_sub(e, row_of_task(e, h, i_add(e, piece, k64(e, 1))), row_of_task(e, h, piece)));
+	return i_mul(e, k64(e, 2), i_sub(e, row_of_task(e, h, i_add_k(e, piece, 1)), row_of_task(e, h, piece)));
 }
 
-/* A tile of each quarter of the result, of the seven products of `count` rows from r0 on; lo: the first row. tile:
- * C is a tile, not the result. */
+/* A tile of each quarter of the result C, of the seven products of `count` rows from r0 on, [row][product][number]; lo:
+ * the first row. tile: C is a tile, not the result. */
 static void
-quarters_emit(Emit *e, const GemmParams *p, const Halves *h, V m, V C, bool tile, V kb, V lo, V r0, V count)
+quarters_emit(Emit *e, const GemmParams *p, const Halves *h, const Mem *products, V C, bool tile, V kb, V lo, V r0,
+              V count)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n;
-	int lanes = p->lanes, nv = p->nv;
-	V i = loop_open(e, k64(e, 0), count, 1), from = ptr_at(e, m, i_mul(e, i_add(e, r0, i), k64(e, nr * 4))),
-	  row = i_add(e, lo, i_add(e, r0, i));
+	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n, quarter = TILE_ROWS * nr * 4;
+	/* [below][aside][row][panel][number] */
+	Mem to = tile ? mem_axes(e, C, BY(2 * quarter), BY(quarter), BY(nr * 4), BY(0), BY(4))
+	              : mem_axes(e, C, BY(h->m * N * 4), BY(h->n * 4), BY(N * 4), BY(nr * 4), BY(4));
 
-	for (int j = 0; j < nv; j++) {
-		V x[PRODUCTS], y[QUARTERS];
+	LOOP(e, i, k64(e, 0), count, 1) {
+		V row = i_add(e, lo, i_add(e, r0, i));
+		Mem from = mem_part(e, products, i_add(e, r0, i));
 
-		for (int k = 0; k < PRODUCTS; k++)
-			x[k] = vec_load(e, ptr_at(e, from, k64(e, (k * h->block * nr + j * lanes) * 4)), NULL);
-		strassen_quarters(e, x, y);
-		for (int k = 0; k < QUARTERS; k++) {
-			V at = tile ? i_mul(e, i, k64(e, nr * 4))
-			            : i_add(e, i_mul(e, row, k64(e, N * 4)), i_mul(e, kb, k64(e, nr * 4)));
+		for (int j = 0; j < p->nv; j++) {
+			V x[PRODUCTS], y[QUARTERS], at = k64(e, j * p->lanes);
 
-			vec_store(
-			        e,
-			        ptr_at(e, C,
-			               i_add(e, at,
-			                     k64(e, (tile ? k * TILE_ROWS * nr : (k >> 1) * h->m * N + (k & 1) * h->n) *
-			                                            4 +
-			                                    j * lanes * 4))),
-			        y[k], NULL);
+			for (int k = 0; k < PRODUCTS; k++)
+				x[k] = vec_load(e, mem_at(e, &from, k64(e, k), at), NULL);
+			strassen_quarters(e, x, y);
+			for (int k = 0; k < QUARTERS; k++)
+				vec_store(e, mem_at(e, &to, k64(e, k >> 1), k64(e, k & 1), tile ? i : row,
+				                    tile ? NULL : kb, at), y[k], NULL);
 		}
 	}
-	loop_close(e);
+}
+
+/* The epilogue on a tile of each quarter: `count` rows from r0 on of task t's, panel kb. */
+static void
+quarters_epilogue(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, V C, bool tile, V t, V kb, V lo, V r0,
+                  V count)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes;
+	Mem tiles = mem_dense(e, C, DT_f32, QUARTERS, TILE_ROWS, nr);
+
+	TIMES(e, quarter, QUARTERS) {
+		V below = i_div_k(e, quarter, 2), aside = i_rem_k(e, quarter, 2);
+		MatAt place = {val_type(epi->gc->g, epi->op->out[0]),
+		               i_add(e, i_add(e, lo, r0), i_mul_k(e, below, h->m))};
+		EpilogueTile et = {.rows = count,
+		                   .column = i_add(e, i_mul_k(e, kb, nr), i_mul_k(e, aside, h->n)),
+		                   .columns = k64(e, nr),
+		                   .piece = t,
+		                   .done = i_add(e, i_mul_k(e, r0, 2), i_mul(e, below, count)),
+		                   .tile = tile ? mem_at(e, &tiles, quarter) : C,
+		                   .tile_columns = nr,
+		                   .unroll = p->nv,
+		                   .index = mat_index,
+		                   .cx = &place};
+
+		epilogue_tile(e, epi, &et);
+	}
+}
+
+/* One task: its sums, products panel by panel, and of each panel's the quarters of the result. C: the result, or a tile
+ * of each quarter. */
+static void
+task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Tiles *tiles, V A, V B, V C, bool tile,
+          V strides, V t)
+{
+	bool tiled = h->high < h->block;
+	int64_t nr = (int64_t)p->nv * p->lanes;
+	V sums = scratch_ptr(e, h->sums_at), products = scratch_ptr(e, h->products_at);
+	/* [product][tile or row]; [panel][product][k][number]; [product][row][number], the same row by row */
+	Mem a = mem_axes(e, sums, BY(h->sums), BY(tiled ? h->tile : h->ta ? 4 : h->k * 4));
+	Mem b = mem_dense(e, B, DT_f32, h->panels, PRODUCTS, h->k, nr);
+	Mem m = mem_dense(e, products, DT_f32, PRODUCTS, h->block, nr);
+	Mem by_row = mem_axes(e, products, BY(nr * 4), BY(h->block * nr * 4), BY(4));
+	V lo = row_of_task(e, h, t), rows = i_sub(e, row_of_task(e, h, i_add_k(e, t, 1)), lo), r0, count;
+
+	first_sums(e, p, h, A, lo, rows, sums);
+	TIMES(e, kb, h->panels) {
+		TIMES(e, q, PRODUCTS) {
+			tiles_open_cut(e, tiled, rows, p->mr, &r0, &count);
+			tile_call(e, tiles, count, k64(e, 0), 1,
+			          mem_at(e, &a, q, tiled ? i_div_k(e, r0, p->mr) : r0), mem_at(e, &b, kb, q),
+			          mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
+			loop_close(e);
+		}
+		tiles_open(e, rows, TILE_ROWS, &r0, &count);
+		quarters_emit(e, p, h, &by_row, C, tile, kb, lo, r0, count);
+		quarters_epilogue(e, epi, p, h, C, tile, t, kb, lo, r0, count);
+		loop_close(e);
+	}
 }
 
 static void
 main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int abuf, int sums_at, Epilogue *epi,
           GraphKernels *gk)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, row_bytes = h->ta ? 4 : h->k * 4;
+	int64_t nr = (int64_t)p->nv * p->lanes;
 	Emit e = {0};
-	bool fresh, tile, tiled = h->high < h->block;
+	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	scratch_check(gc, scratch(gc->g, op, p));
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		V A = buffer(&e, abuf), B = buffer(&e, sums_at),
-		  C = epilogue_raw(&e, epi, QUARTERS * TILE_ROWS, nr, &tile), a = scratch_ptr(&e, 0),
-		  m = scratch_ptr(&e, PRODUCTS * h->sums);
+		  C = epilogue_raw(&e, epi, QUARTERS * TILE_ROWS, nr, &tile);
 		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h));
-		V st[S_COUNT] = {[S_AM] = k64(&e, row_bytes), [S_AK] = k64(&e, h->ta ? h->high * 4 : 4),
-		                 [S_AP] = k64(&e, 0),         [S_AQ] = k64(&e, 0),
-		                 [S_BP] = k64(&e, 0),         [S_BQ] = k64(&e, 0),
-		                 [S_BK] = k64(&e, nr * 4),    [S_CM] = k64(&e, nr * 4),
-		                 [S_NK] = k64(&e, h->k)};
-		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), lo = row_of_task(&e, h, t),
-		  rows = i_sub(&e, row_of_task(&e, h, i_add(&e, t, k64(&e, 1))), lo), r0, count;
+		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = h->ta ? 4 : h->k * 4,
+		                                                            [S_AK] = h->ta ? h->high * 4 : 4,
+		                                                            [S_BK] = nr * 4,
+		                                                            [S_CM] = nr * 4,
+		                                                            [S_NK] = h->k});
 
-		first_sums(&e, p, h, A, lo, rows, a);
-		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1),
-		  q = loop_open(&e, k64(&e, 0), k64(&e, PRODUCTS), 1);
-
-		tiles_open_cut(&e, tiled, rows, p->mr, &r0, &count);
-		V of_a = tiled ? i_mul(&e, i_div(&e, r0, k64(&e, p->mr)), k64(&e, h->tile))
-		               : i_mul(&e, r0, k64(&e, row_bytes));
-
-		tile_call(&e, &tiles, count, k64(&e, 0), 1,
-		          ptr_at(&e, a, i_add(&e, i_mul(&e, q, k64(&e, h->sums)), of_a)),
-		          ptr_at(&e, B,
-		                 i_mul(&e, i_add(&e, i_mul(&e, kb, k64(&e, PRODUCTS)), q), k64(&e, h->k * nr * 4))),
-		          ptr_at(&e, m, i_mul(&e, i_add(&e, i_mul(&e, q, k64(&e, h->block)), r0), k64(&e, nr * 4))),
-		          k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
-		loop_close(&e);
-		loop_close(&e);
-		tiles_open(&e, rows, TILE_ROWS, &r0, &count);
-		quarters_emit(&e, p, h, m, C, tile, kb, lo, r0, count);
-		V quarter = loop_open(&e, k64(&e, 0), k64(&e, QUARTERS), 1), below = i_div(&e, quarter, k64(&e, 2)),
-		  aside = i_rem(&e, quarter, k64(&e, 2));
-		MatAt place = {val_type(gc->g, op->out[0]),
-		               i_add(&e, i_add(&e, lo, r0), i_mul(&e, below, k64(&e, h->m)))};
-		EpilogueTile et = {.rows = count,
-		                   .column = i_add(&e, i_mul(&e, kb, k64(&e, nr)), i_mul(&e, aside, k64(&e, h->n))),
-		                   .columns = k64(&e, nr),
-		                   .piece = t,
-		                   .done = i_add(&e, i_mul(&e, r0, k64(&e, 2)), i_mul(&e, below, count)),
-		                   .tile = tile ? ptr_at(&e, C, i_mul(&e, quarter, k64(&e, TILE_ROWS * nr * 4))) : C,
-		                   .tile_columns = nr,
-		                   .unroll = p->nv,
-		                   .index = mat_index,
-		                   .cx = &place};
-
-		epilogue_tile(&e, epi, &et);
-		for (int k = 0; k < 4; k++)
-			loop_close(&e);
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1)
+			task_emit(&e, epi, p, h, &tiles, A, B, C, tile, strides, t);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 	epilogue_finish(gc, gk, epi, rows_of_piece, (void *)(uintptr_t)h);

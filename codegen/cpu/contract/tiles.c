@@ -1,5 +1,5 @@
 /* tiles.c: what kernels of several contractions share: tables of numbers, loops over rows in tiles, calls of the
- * microkernel, which taps of a filter meet a pixel.
+ * microkernel.
  *
  * In: a kernel in the making, parameters, extents.   Out: code; for each number of rows that a tile may have, a
  * microkernel of the engine's (engine.c). Where the epilogue reduces, rows are cut into blocks first, by their number
@@ -46,11 +46,21 @@ strides_block(Emit *e, V st[S_COUNT])
 	return slot;
 }
 
+V
+strides_of_numbers(Emit *e, const int64_t st[S_COUNT])
+{
+	V v[S_COUNT];
+
+	for (int i = 0; i < S_COUNT; i++)
+		v[i] = k64(e, st[i]);
+	return strides_block(e, v);
+}
+
 void
 panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel)
 {
-	*group = groups > 1 ? i_div(e, kb, k64(e, npanel)) : k64(e, 0);
-	*panel = groups > 1 ? i_rem(e, kb, k64(e, npanel)) : kb;
+	*group = groups > 1 ? i_div_k(e, kb, npanel) : k64(e, 0);
+	*panel = groups > 1 ? i_rem_k(e, kb, npanel) : kb;
 }
 
 /* ---------------------------------------------------------------- tiles of rows */
@@ -116,10 +126,10 @@ void
 tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc)
 {
 	LLVMBuilderRef h = here(e);
-	V is_last = LLVMBuildICmp(h, LLVMIntEQ, kb, k64(e, npanel - 1), "");
-	V tab = LLVMBuildSelect(h, is_last, t->last, t->whole, ""), at = LLVMBuildSub(h, rows, k64(e, 1), "");
+	V one = k64(e, 1), is_last = LLVMBuildICmp(h, LLVMIntEQ, kb, k64(e, npanel - 1), "");
+	V tab = LLVMBuildSelect(h, is_last, t->last, t->whole, ""), at = LLVMBuildSub(h, rows, one, "");
 	V fn = LLVMBuildLoad2(h, e->l->ptr, LLVMBuildInBoundsGEP2(h, e->l->ptr, tab, &at, 1, ""), "");
-	V args[9] = {a, b, c, np, nq, strides, acc, k64(e, t->last_mask), rows};
+	V args[9] = {a, b, c, np ? np : one, nq ? nq : one, strides, acc ? acc : k64(e, 0), k64(e, t->last_mask), rows};
 
 	LLVMBuildCall2(h, t->fn, fn, args, t->rows ? 9 : 8, "");
 }
@@ -127,12 +137,12 @@ tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, 
 void
 tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 {
-	V n = i_div(e, i_add(e, rows, k64(e, mr - 1)), k64(e, mr));
+	V n = i_div_up_k(e, rows, mr);
 	V i = loop_open(e, k64(e, 0), n, 1);
 	V hi;
 
 	*lo = i_div(e, i_mul(e, i, rows), i_max(e, n, k64(e, 1)));
-	hi = i_div(e, i_mul(e, i_add(e, i, k64(e, 1)), rows), i_max(e, n, k64(e, 1)));
+	hi = i_div(e, i_mul(e, i_add_k(e, i, 1), rows), i_max(e, n, k64(e, 1)));
 	*count = i_sub(e, hi, *lo);
 }
 
@@ -143,7 +153,7 @@ tiles_open_cut(Emit *e, bool whole, V rows, int mr, V *lo, V *count)
 		tiles_open(e, rows, mr, lo, count);
 		return;
 	}
-	V high = k64(e, mr), i = loop_open(e, k64(e, 0), i_div(e, i_add(e, rows, k64(e, mr - 1)), high), 1);
+	V high = k64(e, mr), i = loop_open(e, k64(e, 0), i_div(e, i_add_k(e, rows, mr - 1), high), 1);
 
 	*lo = i_mul(e, i, high);
 	*count = i_min(e, high, i_sub(e, rows, *lo));
@@ -156,7 +166,7 @@ slices_open(Emit *e, int64_t slices, V *lo, V *hi)
 		*lo = k64(e, 0), *hi = k64(e, 1);
 		return loop_open(e, e->arg_t0, e->arg_t1, 1);
 	}
-	V all = k64(e, slices), last = i_div(e, i_add(e, e->arg_t1, k64(e, slices - 1)), all);
+	V all = k64(e, slices), last = i_div(e, i_add_k(e, e->arg_t1, slices - 1), all);
 	V whole = loop_open(e, i_div(e, e->arg_t0, all), last, 1), at = i_mul(e, whole, all);
 
 	*lo = i_max(e, k64(e, 0), i_sub(e, e->arg_t0, at));
@@ -213,9 +223,9 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 		tiles_open_cut(e, whole, rows, p->mr, &r.lo, &r.count);
 		return r;
 	}
-	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit));
-	V n = i_div(e, i_add(e, units, k64(e, b.units - 1)), k64(e, b.units)), some = i_max(e, n, k64(e, 1));
-	V each = i_div(e, i_add(e, units, i_sub(e, some, k64(e, 1))), some), step = i_mul(e, each, k64(e, b.unit));
+	V units = i_div_up_k(e, rows, b.unit);
+	V n = i_div_up_k(e, units, b.units), some = i_max(e, n, k64(e, 1));
+	V each = i_div(e, i_add(e, units, i_sub_k(e, some, 1)), some), step = i_mul_k(e, each, b.unit);
 	V i = loop_open(e, k64(e, 0), n, 1);
 
 	r.first = settled(e, i_mul(e, i, step));
@@ -256,38 +266,4 @@ row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
 			set |= tile_rows_cut(whole, size[k], ceil_div(units, n) * b.unit, p->mr);
 	}
 	return set;
-}
-
-/* ---------------------------------------------------------------- taps */
-Taps
-taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step,
-        int64_t *move)
-{
-	Taps t = {0, 0, 0};
-	int64_t g = stride, d = dil;
-
-	while (d) {
-		int64_t r = g % d;
-
-		g = d;
-		d = r;
-	}
-	*step = dx ? stride / g : 1;
-	*move = dx ? -dil / g : dil;
-	for (int64_t r = 0; r < size; r++) {
-		int64_t x = dx ? o + pad - r * dil : o * stride - pad + r * dil;
-
-		if (dx) {
-			if (x < 0 || x % stride)
-				continue;
-			x /= stride;
-		}
-		if (x < 0 || x >= in)
-			continue;
-		if (!t.count++) {
-			t.first = r;
-			t.at = x;
-		}
-	}
-	return t;
 }

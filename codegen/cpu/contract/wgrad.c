@@ -14,7 +14,7 @@ wgrad_taps(Emit *e, Wgrad *w)
 	w->ss = arena_array(e->arena, int64_t, w->S * 3);
 	for (int64_t r = 0; r < w->R; r++)
 		for (int64_t i = w->OH; i-- > 0;) {
-			int64_t h = i * w->stride[0] - w->pad[0] + r * w->dil[0];
+			int64_t h = i * w->at.stride[0] - w->at.pad[0] + r * w->at.dilation[0];
 
 			if (h < 0 || h >= w->H)
 				continue;
@@ -24,7 +24,7 @@ wgrad_taps(Emit *e, Wgrad *w)
 		}
 	for (int64_t s = 0; s < w->S; s++)
 		for (int64_t i = w->OW; i-- > 0;) {
-			int64_t c = i * w->stride[1] - w->pad[1] + s * w->dil[1];
+			int64_t c = i * w->at.stride[1] - w->at.pad[1] + s * w->at.dilation[1];
 
 			if (c < 0 || c >= w->W)
 				continue;
@@ -40,65 +40,66 @@ wgrad_taps(Emit *e, Wgrad *w)
 	w->columns &= w->last > w->first;
 }
 
+V
+input_index(Emit *e, const Wgrad *w, int axis, V at)
+{
+	return i_sub_k(e, i_mul_k(e, at, w->at.stride[axis]), w->at.pad[axis]);
+}
+
 /* Where the gradient of pixel (o, ow) begins for the microkernel. */
 static V
 gradient_at(Emit *e, const Wgrad *w, V o, V ow)
 {
-	return ptr_at(e, w->grad,
-	              i_add(e,
-	                    i_mul(e, i_add(e, i_mul(e, i_sub(e, o, w->grad_row), k64(e, w->OW)), ow),
-	                          k64(e, w->N * w->line[1] * 4)),
-	                    w->kcol));
+	return mem_at(e, &w->gradient, i_sub(e, o, w->gradient_row), ow, w->group, w->kb);
 }
 
-/* h0: input row of output row o0; c0: the sums of filter row r. */
+/* h0: input row of output row o0; sums: of a filter row and a panel. */
 static void
-all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
+all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V sums)
 {
-	V row = ptr_at(e, w->in, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W * w->N * 4))), tap, count;
+	V row = mem_at(e, &w->in, i_sub(e, h0, w->in_row)), tap, count;
+	/* what an output column meets by a filter column; sums of a filter column */
+	Mem met = mem_axes(e, row, BY(w->at.stride[1] * w->N * 4), BY(w->at.dilation[1] * w->N * 4));
+	Mem of_column = mem_axes(e, sums, BY(w->K * 4));
 
+	met.start = k64(e, -w->at.pad[1] * w->N * 4);
 	tiles_open(e, k64(e, w->S), w->p->mr, &tap, &count);
-	V first = k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4);
-	V from = ptr_at(e, row, i_add(e, i_mul(e, tap, k64(e, w->dil[1] * w->N * 4)), first));
-	V to = ptr_at(e, c0, i_mul(e, tap, k64(e, w->K * 4)));
+	V first = k64(e, w->first), from = mem_at(e, &met, first, tap), to = mem_at(e, &of_column, tap);
 
-	tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, k64(e, w->first)), to, np,
+	tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, first), to, np,
 	    k64(e, w->last - w->first), w->strides, w->acc);
 	loop_close(e);
 	for (int64_t s = 0; s < w->S; s++)
 		for (int side = 0; side < 2; side++) {
 			int64_t lo = side ? w->last : w->ss[s * 3],
 			        hi = side ? w->ss[s * 3] + w->ss[s * 3 + 1] : w->first;
+			V at = k64(e, lo), by = k64(e, s);
 
 			if (lo < hi)
-				tile_call(e, &w->tiles, k64(e, 1), w->kb, w->npanel,
-				          ptr_at(e, row,
-				                 k64(e, (lo * w->stride[1] - w->pad[1] + s * w->dil[1]) * w->N * 4)),
-				          gradient_at(e, w, o0, k64(e, lo)), ptr_at(e, c0, k64(e, s * w->K * 4)), np,
-				          k64(e, hi - lo), w->strides, k64(e, 1));
+				tile_call(e, &w->tiles, k64(e, 1), w->kb, w->npanel, mem_at(e, &met, at, by),
+				          gradient_at(e, w, o0, at), mem_at(e, &of_column, by), np, k64(e, hi - lo),
+				          w->strides, k64(e, 1));
 		}
 }
 
 static void
-each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
+each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V sums)
 {
-	V s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3)), lo, count;
-	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))),
-	  column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+	Mem of_channel = mem_dense(e, sums, DT_f32, w->S, w->C, w->K);
 
-	wgrad_clip(e, w, &ow, &nq, &column);
-	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column),
-	             k64(e, w->N * w->line[0] * 4));
+	TIMES(e, s, w->S) {
+		V s3 = i_mul_k(e, s, 3), ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add_k(e, s3, 1)),
+		  column = table_at(e, w->ts, i_add_k(e, s3, 2)), lo, count;
 
-	a0 = i_add(e, a0, i_mul(e, w->group, k64(e, w->C * w->channel)));
-	tiles_open(e, i_sub(e, w->c1, w->c0), w->p->mr, &lo, &count);
-	lo = i_add(e, lo, w->c0);
-	tile_call(e, &w->tiles, count, w->kb, w->npanel,
-	          ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
-	          ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq,
-	          w->strides, w->acc);
-	loop_close(e);
-	loop_close(e);
+		wgrad_clip(e, w, &ow, &nq, &column);
+		Mem from = mem_fix(e, &w->in, i_sub(e, h0, w->in_row), column, w->group);
+
+		tiles_open(e, i_sub(e, w->c1, w->c0), w->p->mr, &lo, &count);
+		lo = i_add(e, lo, w->c0);
+		tile_call(e, &w->tiles, count, w->kb, w->npanel, mem_at(e, &from, lo), gradient_at(e, w, o0, ow),
+		          mem_at(e, &of_channel, s, lo), np, nq, w->strides, w->acc);
+		loop_close(e);
+	}
 }
 
 static V
@@ -113,7 +114,7 @@ wgrad_cut_open(Emit *e, Wgrad *w)
 	if (w->cut == w->OW)
 		return 0;
 	w->q0 = loop_open(e, k64(e, 0), k64(e, w->OW), w->cut);
-	w->q1 = i_min(e, i_add(e, w->q0, k64(e, w->cut)), k64(e, w->OW));
+	w->q1 = i_min(e, i_add_k(e, w->q0, w->cut), k64(e, w->OW));
 	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, w->q0, k64(e, 0)), "");
 	return 1;
 }
@@ -125,7 +126,7 @@ wgrad_clip(Emit *e, const Wgrad *w, V *ow, V *nq, V *column)
 		return;
 	V lo = i_max(e, *ow, w->q0), hi = i_min(e, i_add(e, *ow, *nq), w->q1);
 
-	*column = i_add(e, *column, i_mul(e, i_sub(e, lo, *ow), k64(e, w->stride[1])));
+	*column = i_add(e, *column, i_mul_k(e, i_sub(e, lo, *ow), w->at.stride[1]));
 	*ow = lo;
 	*nq = i_sub(e, hi, lo);
 }
@@ -136,31 +137,30 @@ static int
 pass_open(Emit *e, const Op *op, Wgrad *w)
 {
 	const GemmParams *p = w->p;
-	V lo = i_div(e, i_mul(e, w->part, k64(e, w->OH)), k64(e, p->parts)),
-	  hi = i_div(e, i_mul(e, i_add(e, w->part, k64(e, 1)), k64(e, w->OH)), k64(e, p->parts));
+	V lo = i_div_k(e, i_mul_k(e, w->part, w->OH), p->parts),
+	  hi = i_div_k(e, i_mul_k(e, i_add_k(e, w->part, 1), w->OH), p->parts);
 
 	w->band = loop_open(e, lo, hi, p->band);
-	w->end = i_min(e, i_add(e, w->band, k64(e, p->band)), hi);
+	w->end = i_min(e, i_add_k(e, w->band, p->band), hi);
 	w->acc = is_not(e, w->band, lo);
-	if (!w->in) {
-		V last = i_add(e,
-		               i_sub(e, i_mul(e, i_sub(e, w->end, k64(e, 1)), k64(e, w->stride[0])), k64(e, w->pad[0])),
-		               k64(e, (w->R - 1) * w->dil[0] + 1));
+	if (!w->in.base) {
+		V last = i_add_k(e, input_index(e, w, 0, i_sub_k(e, w->end, 1)), (w->R - 1) * w->at.dilation[0] + 1);
 
-		w->in_row = i_max(e, k64(e, 0), i_sub(e, i_mul(e, w->band, k64(e, w->stride[0])), k64(e, w->pad[0])));
-		w->in = prologue_band(e, op, p, 0, w->in_row, i_min(e, last, k64(e, w->H)));
+		w->in_row = i_max(e, k64(e, 0), input_index(e, w, 0, w->band));
+		w->in.base = prologue_band(e, op, p, 0, w->in_row, i_min_k(e, last, w->H));
 	}
-	if (!w->grad) {
-		w->grad_row = w->band;
-		w->grad = prologue_band(e, op, p, 1, w->band, w->end);
+	if (!w->gradient.base) {
+		w->gradient_row = w->band;
+		w->gradient.base = prologue_band(e, op, p, 1, w->band, w->end);
 	}
 	if (w->images == w->N)
 		return 1 + wgrad_cut_open(e, w);
 	V first = loop_open(e, k64(e, 0), k64(e, w->N), w->images);
+	int64_t image = engine_of(p)->side_by_side ? 4 : w->line[0] * 4;
 
 	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, first, k64(e, 0)), "");
-	w->in = ptr_at(e, w->in, i_mul(e, first, k64(e, engine_of(p)->side_by_side ? 4 : w->line[0] * 4)));
-	w->grad = ptr_at(e, w->grad, i_mul(e, first, k64(e, w->line[1] * 4)));
+	w->in.base = ptr_at(e, w->in.base, i_mul_k(e, first, image));
+	w->gradient.base = ptr_at(e, w->gradient.base, i_mul_k(e, first, w->line[1] * 4));
 	return 2 + wgrad_cut_open(e, w);
 }
 
@@ -183,9 +183,7 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 	           .R = o->axis[2].n,
 	           .S = o->axis[3].n,
 	           .npanel = ceil_div(own, nr),
-	           .stride = attr_ints(op, A_stride, NULL),
-	           .pad = attr_ints(op, A_pad, NULL),
-	           .dil = attr_ints(op, A_dilation, NULL)};
+	           .at = window_of(g, op)};
 
 	w.columns = wgrad_columns(g, op, p);
 	w.line[0] = pairs && !transposed ? pairs_line(g, op, 0) : x->axis[1].n;
@@ -197,20 +195,22 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 /* Strides of the microkernel. */
-static void
-wgrad_strides(Emit *e, const Wgrad *w, bool transposed, V *st)
+static V
+wgrad_strides(Emit *e, const Wgrad *w, bool transposed)
 {
 	int64_t pixel = w->N * w->line[1] * 4;
 
-	st[S_AM] = k64(e, w->columns ? w->dil[1] * w->N * 4 : w->channel);
-	st[S_AK] = k64(e, transposed ? 4 : w->line[0] * 4);
-	st[S_AP] = k64(e, w->stride[0] * w->W * w->N * w->line[0] * 4);
-	st[S_AQ] = k64(e, w->stride[1] * w->N * w->line[0] * 4);
-	st[S_BP] = k64(e, w->OW * pixel);
-	st[S_BQ] = k64(e, pixel);
-	st[S_BK] = k64(e, w->line[1] * 4);
-	st[S_CM] = k64(e, w->K * 4);
-	st[S_NK] = k64(e, w->images);
+	return strides_of_numbers(e, (const int64_t[S_COUNT]){
+	        [S_AM] = w->columns ? w->at.dilation[1] * w->N * 4 : w->channel,
+	        [S_AK] = transposed ? 4 : w->line[0] * 4,
+	        [S_AP] = w->at.stride[0] * w->W * w->N * w->line[0] * 4,
+	        [S_AQ] = w->at.stride[1] * w->N * w->line[0] * 4,
+	        [S_BP] = w->OW * pixel,
+	        [S_BQ] = pixel,
+	        [S_BK] = w->line[1] * 4,
+	        [S_CM] = w->K * 4,
+	        [S_NK] = w->images,
+	});
 }
 
 /* Input channels of a slice: as few as give many threads work, two tiles at least. */
@@ -228,56 +228,62 @@ slice_channels(const Wgrad *w)
 static V
 slice_find(Emit *e, Wgrad *w, int64_t channels, V slice)
 {
-	V rest = i_div(e, slice, k64(e, w->blocks)), panel = i_div(e, rest, k64(e, w->R));
+	V rest = i_div_k(e, slice, w->blocks), panel = i_div_k(e, rest, w->R);
+
+	w->c0 = i_mul_k(e, i_rem_k(e, slice, w->blocks), channels);
+	w->c1 = i_min_k(e, i_add_k(e, w->c0, channels), w->C);
+	panel_find(e, w->groups, w->npanel, panel, &w->group, &w->kb);
+	return i_rem_k(e, rest, w->R);
+}
+
+/* Where the operands and the sums lie; an operand that the kernel makes has no place yet. */
+static void
+regions_open(Emit *e, Wgrad *w, int abuf, int bbuf, int cbuf)
+{
 	int64_t own = w->K / w->groups, nr = (int64_t)w->p->nv * w->p->lanes;
 
-	w->c0 = i_mul(e, i_rem(e, slice, k64(e, w->blocks)), k64(e, channels));
-	w->c1 = i_min(e, i_add(e, w->c0, k64(e, channels)), k64(e, w->C));
-	panel_find(e, w->groups, w->npanel, panel, &w->group, &w->kb);
-	w->kcol = i_add(e, i_mul(e, w->group, k64(e, own * 4)), i_mul(e, w->kb, k64(e, nr * 4)));
-	return i_rem(e, rest, k64(e, w->R));
+	w->in = mem_axes(e, abuf < 0 ? NULL : buffer(e, abuf), OF(w->W), BY(w->N * w->line[0] * 4),
+	                 BY(w->C * w->channel), BY(w->channel));
+	w->gradient = mem_axes(e, bbuf < 0 ? NULL : buffer(e, bbuf), OF(w->OW), BY(w->N * w->line[1] * 4), BY(own * 4),
+	                       BY(nr * 4));
+	w->sums = mem_axes(e, buffer(e, cbuf), OF(w->R), BY(w->S * w->C * w->K * 4), BY(own * 4), BY(nr * 4));
+	w->in_row = w->gradient_row = k64(e, 0);
 }
 
 static void
 main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
 {
 	Wgrad w = wgrad_of(gc->g, op, p);
-	int64_t groups = w.groups, channels = slice_channels(&w);
+	int64_t channels = slice_channels(&w);
 	Emit e = {0};
-	bool fresh, transposed = engine_of(p)->side_by_side;
+	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	w.blocks = ceil_div(w.C, channels);
-	int64_t slices = groups * w.npanel * w.R * w.blocks;
+	int64_t slices = w.groups * w.npanel * w.R * w.blocks;
 
 	if (fresh) {
-		wgrad_taps(&e, &w);
-		w.tiles = tiles_make(&e, p, w.K / groups,
-		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr));
-		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf),
-		w.out = buffer(&e, cbuf);
-		w.in_row = w.grad_row = k64(&e, 0);
-		V st[S_COUNT];
-
-		wgrad_strides(&e, &w, transposed, st);
-		w.strides = strides_block(&e, st), w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
-		/* a piece of work is a part of the rows; the slices of a call go over its bands together */
 		V lo, hi;
 
+		wgrad_taps(&e, &w);
+		w.tiles = tiles_make(&e, p, w.K / w.groups,
+		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr));
+		regions_open(&e, &w, abuf, bbuf, cbuf);
+		w.strides = wgrad_strides(&e, &w, engine_of(p)->side_by_side);
+		w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
+		/* a piece of work is a part of the rows; the slices of a call go over its bands together */
 		w.part = slices_open(&e, slices, &lo, &hi);
-		int loops = 2 + pass_open(&e, op, &w);
-		V r = slice_find(&e, &w, channels, loop_open(&e, lo, hi, 1)), r2 = i_mul(&e, r, k64(&e, 2));
-		V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)),
-		  np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
-		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])),
-		             i_mul(&e, r, k64(&e, w.dil[0])));
-		V c0 = ptr_at(
-		        &e, w.out,
-		        i_add(&e,
-		              i_mul(&e, i_add(&e, i_mul(&e, w.part, k64(&e, w.R)), r), k64(&e, w.S * w.C * w.K * 4)),
-		              w.kcol));
+		int loops = 1 + pass_open(&e, op, &w);
 
-		(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np, c0);
+		LOOP(&e, slice, lo, hi, 1) {
+			V r = slice_find(&e, &w, channels, slice), r2 = i_mul_k(&e, r, 2);
+			V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)),
+			  np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add_k(&e, r2, 1))), o0);
+			V h0 = i_add(&e, input_index(&e, &w, 0, o0), i_mul_k(&e, r, w.at.dilation[0]));
+
+			(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np,
+			                                        mem_at(&e, &w.sums, w.part, r, w.group, w.kb));
+		}
 		for (int i = 0; i < loops; i++)
 			loop_close(&e);
 	}
@@ -295,19 +301,21 @@ wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, Graph
 	int fn = kernel_begin(gc, &e, "join", &fresh);
 
 	if (fresh) {
-		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, grain * ROW));
-		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain * ROW)), k64(&e, elements));
-		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
+		Mem in = mem_dense(&e, buffer(&e, src), DT_f32, elements), out = in;
+		V lo = i_mul_k(&e, e.arg_t0, grain * ROW),
+		  hi = i_min_k(&e, i_mul_k(&e, e.arg_t1, grain * ROW), elements);
 
-		for (int part = 0; part < parts; part++) {
-			V v = vec_load(&e,
-			               ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))),
-			               mask);
+		out.base = buffer(&e, dst);
+		LOOP(&e, i, lo, hi, e.W) {
+			V mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
 
-			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
+			for (int64_t part = 0; part < parts; part++) {
+				V v = vec_load(&e, mem_at(&e, &in, i_add_k(&e, i, part * elements)), mask);
+
+				sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
+			}
+			vec_store(&e, mem_at(&e, &out, i), sum, mask);
 		}
-		vec_store(&e, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), sum, mask);
-		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }

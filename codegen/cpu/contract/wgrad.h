@@ -8,7 +8,7 @@ typedef struct Wgrad {
 	const GemmParams *p;
 	int64_t H, W, C, N, OH, OW, K, R, S; /* C: of a group, K: of all */
 	int64_t groups, npanel;  /* panels of a group */
-	const int64_t *stride, *pad, *dil;
+	Window at;
 	/* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its
 	 * input column */
 	int64_t *rr, *ss;
@@ -19,11 +19,13 @@ typedef struct Wgrad {
 	bool columns;
 	int64_t first, last;
 	Tiles tiles;
-	V in, grad, out, strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
-	V group, kb, kcol;       /* group, panel of it, bytes before its columns */
+	V strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
+	V group, kb, column;     /* group, panel of it, its first column of all */
 	int64_t blocks;          /* of a group's input channels */
 	V c0, c1;                /* this slice's: [c0, c1) */
-	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
+	Mem in, gradient, sums;  /* wgrad.c: [row][column][group][channel], [row][column][group][panel],
+	                          * [part][filter row][group][panel] */
+	V in_row, gradient_row;  /* rows that `in` and `gradient` begin with */
 	int64_t images;          /* of a pass, or pairs of them */
 	int64_t cut;             /* output columns of a pass: OW, or a part of a row */
 	V q0, q1;                /* of this pass, where rows are cut */
@@ -35,6 +37,9 @@ void wgrad_taps(Emit *e, Wgrad *w); /* rr, ss, columns, first, last */
 int wgrad_cut_open(Emit *e, Wgrad *w);
 /* What of nq output columns from ow on, which meet input columns from `column` on, lies in the piece. */
 void wgrad_clip(Emit *e, const Wgrad *w, V *ow, V *nq, V *column);
+
+/* The row (axis 0) or column of the input that the filter's first meets at that one of the gradient. */
+V input_index(Emit *e, const Wgrad *w, int axis, V at);
 
 /* ---- wgrad_copied.c */
 int64_t wgrad_copied_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of a thread's memory */

@@ -22,10 +22,14 @@ typedef struct Copied {
 	int64_t subs;            /* slices of a block's channels */
 	int64_t step[2];         /* input rows, columns from one that is copied to the next */
 	int64_t rows, columns;   /* of the first operand that are copied in a pass, at most */
-	int64_t panel;           /* bytes of a panel of it */
-	int64_t sums;            /* of a pass, at most */
-	int64_t column_panel;    /* bytes of a panel of the second operand */
+	int64_t panel, column_panel; /* bytes of a panel of each operand */
 	bool made[2];
+	/* bytes of the thread's memory: where the panels of rows begin, those of columns; all */
+	int64_t row_panels_at, column_panels_at, bytes;
+	Mem operand[2];          /* as they lie: [row][column][image][channel] */
+	/* of the first panel: [row][column][image][high], [row][column][image][nr] */
+	Mem row_panels, column_panels;
+	Mem sums;                /* [part][filter row][filter column][input channel] rows of [output channel] */
 } Copied;
 
 static int64_t
@@ -41,17 +45,17 @@ copied_of(const Graph *g, const Op *op, const GemmParams *p)
 	Copied c = {.w = wgrad_of(g, op, p), .nr = (int64_t)p->nv * p->lanes};
 	const Wgrad *w = &c.w;
 	int64_t most, slices = (p->parts > 1 ? p->parts : 1) * w->groups * w->npanel * w->R, want;
+	Layout memory = {0};
 
 	for (int k = 0; k < 2; k++)
 		c.made[k] = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_BAND;
-	c.step[0] = w->R == 1 ? w->stride[0] : 1;
-	c.step[1] = w->S == 1 ? w->stride[1] : 1;
-	c.rows = w->R == 1 ? p->band : (p->band - 1) * w->stride[0] + (w->R - 1) * w->dil[0] + 1;
+	c.step[0] = w->R == 1 ? w->at.stride[0] : 1;
+	c.step[1] = w->S == 1 ? w->at.stride[1] : 1;
+	c.rows = w->R == 1 ? p->band : (p->band - 1) * w->at.stride[0] + (w->R - 1) * w->at.dilation[0] + 1;
 	c.rows = c.rows < w->H ? c.rows : w->H;
-	c.columns = w->S == 1 ? w->cut : (w->cut - 1) * w->stride[1] + (w->S - 1) * w->dil[1] + 1;
+	c.columns = w->S == 1 ? w->cut : (w->cut - 1) * w->at.stride[1] + (w->S - 1) * w->at.dilation[1] + 1;
 	c.columns = c.columns < w->W || w->S == 1 ? c.columns : w->W;
-	c.sums = p->band * w->cut * w->images;
-	c.column_panel = c.sums * c.nr * 4 + PAD;
+	c.column_panel = p->band * w->cut * w->images * c.nr * 4 + PAD;
 	c.high = ceil_div(w->C, ceil_div(w->C, p->mr));
 	c.panel = c.rows * c.columns * w->images * c.high * 4 + PAD;
 	/* in L2 beside what is read, the columns and the results */
@@ -63,22 +67,16 @@ copied_of(const Graph *g, const Op *op, const GemmParams *p)
 	if (c.channels < 2 * c.high)
 		c.channels = 2 * c.high < c.block ? 2 * c.high : c.block;
 	c.subs = ceil_div(c.block, c.channels);
+	c.row_panels_at = layout_take(&memory, c.block / c.high * c.panel);
+	c.column_panels_at = layout_take(&memory, (c.made[1] ? w->groups * w->npanel : 1) * c.column_panel);
+	c.bytes = memory.bytes;
 	return c;
-}
-
-/* Of the panels of rows; behind them are those of columns. */
-static int64_t
-rows_bytes(const Copied *c)
-{
-	return align64(c->block / c->high * c->panel);
 }
 
 int64_t
 wgrad_copied_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Copied c = copied_of(g, op, p);
-
-	return rows_bytes(&c) + (c.made[1] ? c.w.groups * c.w.npanel : 1) * c.column_panel;
+	return copied_of(g, op, p).bytes;
 }
 
 /* ---------------------------------------------------------------- emission */
@@ -90,42 +88,36 @@ typedef struct Pass { V image, first, last, left, right, q0; } Pass;
 static V
 numbers_of(Emit *e, const Copied *c, const Op *op, int k, V n, V h, V x, V channel, V mask)
 {
-	const Wgrad *w = &c->w;
-	V from = k ? w->grad : w->in;
+	if (!c->made[k])
+		return vec_load(e, mem_at(e, &c->operand[k], h, x, n, channel), mask);
+	V was = e->mask;
 
-	if (c->made[k]) {
-		V was = e->mask;
+	e->mask = mask;
+	V v = cell_vec(e, prologue_at(e, op->in[k], n, (Ix){.s = channel, .c = 1}, h, x));
 
-		e->mask = mask;
-		V v = cell_vec(e, prologue_at(e, op->in[k], n, (Ix){.s = channel, .c = 1}, h, x));
-
-		e->mask = was;
-		return v;
-	}
-	V pixel = i_add(e, i_mul(e, i_add(e, i_mul(e, h, k64(e, k ? w->OW : w->W)), x), k64(e, w->N)), n);
-
-	return vec_load(e, ptr_at(e, from, i_mul(e, i_add(e, i_mul(e, pixel, k64(e, w->line[k])), channel), k64(e, 4))),
-	                mask);
+	e->mask = was;
+	return v;
 }
 
-/* Where a pixel of the first operand is copied from and to; channel: the block's first, of all; end: behind its
- * group's last. */
-typedef struct Pixel { V image, h, x, channel, end, to; } Pixel;
+/* A pixel of the first operand that is copied: where it is; the block's first channel, of all, and one behind its
+ * group's last; where it goes to: [panel][high]. */
+typedef struct Pixel { V image, h, x, channel, end; Mem to; } Pixel;
 
 /* Panels [p0, p1); masked: of what is left of the channels, else whole vectors are read, of which the last reaches into
  * the next panel's. A masked load takes twice the time. */
 static void
 copy_panels(Emit *e, const Copied *c, const Op *op, const Pixel *at, bool masked, V p0, V p1)
 {
-	V panel = loop_open(e, p0, p1, 1), channel = i_add(e, at->channel, i_mul(e, panel, k64(e, c->high)));
-	V out = ptr_at(e, at->to, i_mul(e, panel, k64(e, c->panel)));
-	V left = i_min(e, k64(e, c->high), i_sub(e, at->end, channel));
+	LOOP(e, panel, p0, p1, 1) {
+		V channel = i_add(e, at->channel, i_mul_k(e, panel, c->high));
+		Mem to = mem_part(e, &at->to, panel);
+		V left = i_min(e, k64(e, c->high), i_sub(e, at->end, channel));
 
-	for (int64_t v = 0; v < c->high; v += e->W)
-		vec_store(e, ptr_at(e, out, k64(e, v * 4)),
-		          numbers_of(e, c, op, 0, at->image, at->h, at->x, i_add(e, channel, k64(e, v)),
-		                     masked ? row_mask(e, left, v) : NULL), NULL);
-	loop_close(e);
+		for (int64_t v = 0; v < c->high; v += e->W)
+			vec_store(e, mem_at(e, &to, k64(e, v)),
+			          numbers_of(e, c, op, 0, at->image, at->h, at->x, i_add_k(e, channel, v),
+			                     masked ? row_mask(e, left, v) : NULL), NULL);
+	}
 }
 
 /* Panels [p0, p1) of the block of channels that begins at c0 of its group; `channel`: the group's first. */
@@ -133,24 +125,29 @@ static void
 copy_block(Emit *e, const Copied *c, const Op *op, const Pass *pass, V c0, V channel, V p0, V p1)
 {
 	const Wgrad *w = &c->w;
-	V to = scratch_ptr(e, 0), i = loop_open(e, pass->first, pass->last, 1);
-	V h = w->R == 1 ? i_sub(e, i_mul(e, i, k64(e, c->step[0])), k64(e, w->pad[0])) : i;
-	V column = loop_open(e, pass->left, pass->right, 1), j = i_sub(e, column, pass->left);
-	V x = w->S == 1 ? i_sub(e, i_mul(e, column, k64(e, c->step[1])), k64(e, w->pad[1])) : column;
-	V n = loop_open(e, k64(e, 0), k64(e, w->images), 1);
-	V row = i_sub(e, i, w->R == 1 ? w->band : pass->first);
-	V at = i_add(e, i_mul(e, i_add(e, i_mul(e, row, k64(e, c->columns)), j), k64(e, w->images)), n);
-	Pixel pixel = {i_add(e, pass->image, n), h, x, i_add(e, channel, c0), i_add(e, channel, k64(e, w->C)),
-	               ptr_at(e, to, i_mul(e, at, k64(e, c->high * 4)))};
-	/* those whose vectors end within the group's channels */
-	int64_t read = rounded_up(c->high, e->W);
-	V whole = i_max(e, p0, i_min(e, p1, i_div(e, i_max(e, k64(e, 0), i_sub(e, k64(e, w->C - read + c->high), c0)),
-	                                          k64(e, c->high))));
 
-	copy_panels(e, c, op, &pixel, false, p0, whole);
-	copy_panels(e, c, op, &pixel, true, whole, p1);
-	for (int k = 0; k < 3; k++)
-		loop_close(e);
+	LOOP(e, i, pass->first, pass->last, 1) {
+		V h = w->R == 1 ? i_sub_k(e, i_mul_k(e, i, c->step[0]), w->at.pad[0]) : i;
+
+		LOOP(e, column, pass->left, pass->right, 1) {
+			V j = i_sub(e, column, pass->left);
+			V x = w->S == 1 ? i_sub_k(e, i_mul_k(e, column, c->step[1]), w->at.pad[1]) : column;
+
+			TIMES(e, n, w->images) {
+				V row = i_sub(e, i, w->R == 1 ? w->band : pass->first);
+				Pixel pixel = {i_add(e, pass->image, n), h, x, i_add(e, channel, c0),
+				               i_add_k(e, channel, w->C),
+				               mem_axes(e, mem_at(e, &c->row_panels, row, j, n), BY(c->panel), BY(4))};
+				/* those whose vectors end within the group's channels */
+				int64_t read = rounded_up(c->high, e->W);
+				V full = i_max(e, k64(e, 0), i_sub(e, k64(e, w->C - read + c->high), c0));
+				V whole = i_max(e, p0, i_min(e, p1, i_div_k(e, full, c->high)));
+
+				copy_panels(e, c, op, &pixel, false, p0, whole);
+				copy_panels(e, c, op, &pixel, true, whole, p1);
+			}
+		}
+	}
 }
 
 /* Behind the pass's last column. */
@@ -162,29 +159,31 @@ pass_end(Emit *e, const Wgrad *w)
 
 /* Rows [o0, o1) of panels [p0, p1) of all groups', to `to`, which begins with row w->band of panel p0. */
 static void
-copy_columns(Emit *e, const Copied *c, const Op *op, const Pass *pass, V p0, V p1, V o0, V o1, V to)
+copy_columns(Emit *e, const Copied *c, const Op *op, const Pass *pass, V p0, V p1, V o0, V o1, const Mem *to)
 {
 	const Wgrad *w = &c->w;
 	int64_t own = w->K / w->groups;
-	V o = loop_open(e, o0, o1, 1), x = loop_open(e, pass->q0, pass_end(e, w), 1);
-	V n = loop_open(e, k64(e, 0), k64(e, w->images), 1), image = i_add(e, pass->image, n);
-	V row = i_add(e, i_mul(e, i_sub(e, o, w->band), k64(e, w->cut)), i_sub(e, x, pass->q0));
-	V at = i_mul(e, i_add(e, i_mul(e, row, k64(e, w->images)), n), k64(e, c->nr * 4));
-	V all = loop_open(e, p0, p1, 1), group, kb;
 
-	panel_find(e, w->groups, w->npanel, all, &group, &kb);
-	V column = i_mul(e, kb, k64(e, c->nr)), left = i_sub(e, k64(e, own), column);
-	V out = ptr_at(e, to, i_add(e, at, i_mul(e, i_sub(e, all, p0), k64(e, c->column_panel))));
+	LOOP(e, o, o0, o1, 1) LOOP(e, x, pass->q0, pass_end(e, w), 1) TIMES(e, n, w->images) {
+		V image = i_add(e, pass->image, n);
+		V at = mem_offset(e, to, i_sub(e, o, w->band), i_sub(e, x, pass->q0), n);
 
-	column = i_add(e, i_mul(e, group, k64(e, own)), column);
-	for (int64_t v = 0; v < c->nr; v += e->W) {
-		V mask = own % c->nr ? row_mask(e, left, v) : NULL;
+		LOOP(e, all, p0, p1, 1) {
+			V group, kb;
 
-		vec_store(e, ptr_at(e, out, k64(e, v * 4)),
-		          numbers_of(e, c, op, 1, image, o, x, i_add(e, column, k64(e, v)), mask), NULL);
+			panel_find(e, w->groups, w->npanel, all, &group, &kb);
+			V first = i_mul_k(e, kb, c->nr), left = i_sub(e, k64(e, own), first);
+			V out = ptr_at(e, to->base, i_add(e, at, i_mul_k(e, i_sub(e, all, p0), c->column_panel)));
+			V column = i_add(e, i_mul_k(e, group, own), first);
+
+			for (int64_t v = 0; v < c->nr; v += e->W) {
+				V mask = own % c->nr ? row_mask(e, left, v) : NULL;
+
+				vec_store(e, ptr_at(e, out, k64(e, v * 4)),
+				          numbers_of(e, c, op, 1, image, o, x, i_add_k(e, column, v), mask), NULL);
+			}
+		}
 	}
-	for (int k = 0; k < 4; k++)
-		loop_close(e);
 }
 
 /* Which columns the pass copies of its rows. */
@@ -196,16 +195,16 @@ pass_columns(Emit *e, const Wgrad *w, Pass *pass)
 	pass->q0 = w->cut < w->OW ? w->q0 : k64(e, 0);
 	if (w->S == 1) { /* of the output's */
 		pass->left = i_max(e, pass->q0, k64(e, w->ss[0]));
-		pass->right = i_min(e, end, k64(e, w->ss[0] + w->ss[1]));
+		pass->right = i_min_k(e, end, w->ss[0] + w->ss[1]);
 		return;
 	}
 	pass->left = k64(e, 0), pass->right = k64(e, w->W);
 	if (w->cut == w->OW)
 		return;
-	V last = i_sub(e, i_mul(e, i_sub(e, end, k64(e, 1)), k64(e, w->stride[1])), k64(e, w->pad[1]));
+	V last = input_index(e, w, 1, i_sub_k(e, end, 1));
 
-	pass->left = i_max(e, pass->left, i_sub(e, i_mul(e, pass->q0, k64(e, w->stride[1])), k64(e, w->pad[1])));
-	pass->right = i_min(e, pass->right, i_add(e, last, k64(e, (w->S - 1) * w->dil[1] + 1)));
+	pass->left = i_max(e, pass->left, input_index(e, w, 1, pass->q0));
+	pass->right = i_min(e, pass->right, i_add_k(e, last, (w->S - 1) * w->at.dilation[1] + 1));
 }
 
 /* Opens the loops over the part's passes; returns how many. */
@@ -213,11 +212,11 @@ static int
 passes_open(Emit *e, Copied *c, const GemmParams *p, Pass *pass)
 {
 	Wgrad *w = &c->w;
-	V parts = k64(e, p->parts), rows = k64(e, w->OH), lo = i_div(e, i_mul(e, w->part, rows), parts),
-	  hi = i_div(e, i_mul(e, i_add(e, w->part, k64(e, 1)), rows), parts);
+	V lo = i_div_k(e, i_mul_k(e, w->part, w->OH), p->parts),
+	  hi = i_div_k(e, i_mul_k(e, i_add_k(e, w->part, 1), w->OH), p->parts);
 
 	w->band = loop_open(e, lo, hi, p->band);
-	w->end = i_min(e, i_add(e, w->band, k64(e, p->band)), hi);
+	w->end = i_min(e, i_add_k(e, w->band, p->band), hi);
 	pass->image = loop_open(e, k64(e, 0), k64(e, w->N), w->images);
 	V again = LLVMBuildOr(here(e), LLVMBuildICmp(here(e), LLVMIntNE, w->band, lo, ""),
 	                      LLVMBuildICmp(here(e), LLVMIntNE, pass->image, k64(e, 0), ""), "");
@@ -228,62 +227,63 @@ passes_open(Emit *e, Copied *c, const GemmParams *p, Pass *pass)
 	pass_columns(e, w, pass);
 	if (w->R == 1) { /* of the output's */
 		pass->first = i_max(e, w->band, k64(e, w->rr[0]));
-		pass->last = i_min(e, w->end, k64(e, w->rr[1]));
+		pass->last = i_min_k(e, w->end, w->rr[1]);
 		return loops;
 	}
-	V last = i_sub(e, i_mul(e, i_sub(e, w->end, k64(e, 1)), k64(e, w->stride[0])), k64(e, w->pad[0]));
+	V last = input_index(e, w, 0, i_sub_k(e, w->end, 1));
 
-	pass->first = i_max(e, k64(e, 0), i_sub(e, i_mul(e, w->band, k64(e, w->stride[0])), k64(e, w->pad[0])));
-	pass->last = i_min(e, i_add(e, last, k64(e, (w->R - 1) * w->dil[0] + 1)), k64(e, w->H));
+	pass->first = i_max(e, k64(e, 0), input_index(e, w, 0, w->band));
+	pass->last = i_min_k(e, i_add_k(e, last, (w->R - 1) * w->at.dilation[0] + 1), w->H);
 	return loops;
 }
 
-/* Tiles of channels [ca, cb) of the block from c0 on, all filter columns of row r, over output rows [o0, o1). */
+/* Tiles of channels [ca, cb) of the block from c0 on, all filter columns of row r, over output rows [o0, o1), whose
+ * columns are at `columns`, from row w->band on. */
 static void
-block_tiles(Emit *e, const Copied *c, const Pass *pass, V c0, V ca, V cb, V r, V o0, V o1, V columns)
+block_tiles(Emit *e, const Copied *c, const Pass *pass, V c0, V ca, V cb, V r, V o0, V o1, const Mem *columns)
 {
 	const Wgrad *w = &c->w;
-	V np = i_sub(e, o1, o0), s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3));
-	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))),
-	  column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+	V np = i_sub(e, o1, o0);
 
-	wgrad_clip(e, w, &ow, &nq, &column);
-	column = w->S == 1 ? k64(e, 0) : i_sub(e, column, pass->left);
-	V h = i_add(e, i_sub(e, i_mul(e, o0, k64(e, w->stride[0])), k64(e, w->pad[0])), i_mul(e, r, k64(e, w->dil[0])));
-	V row = w->R == 1 ? i_sub(e, o0, w->band) : i_sub(e, h, pass->first);
-	V pixel = i_add(e, i_mul(e, row, k64(e, c->columns)), column);
-	V from = ptr_at(e, scratch_ptr(e, 0), i_mul(e, pixel, k64(e, w->images * c->high * 4)));
-	V grad = ptr_at(e, columns,
-	                i_mul(e, i_add(e, i_mul(e, i_sub(e, o0, w->band), k64(e, w->cut)), i_sub(e, ow, pass->q0)),
-	                      k64(e, w->images * c->nr * 4)));
-	V rs = i_add(e, i_mul(e, i_add(e, i_mul(e, w->part, k64(e, w->R)), r), k64(e, w->S)), s);
-	V last = i_div(e, i_add(e, cb, k64(e, c->high - 1)), k64(e, c->high));
-	V panel = loop_open(e, i_div(e, ca, k64(e, c->high)), last, 1);
-	V own = i_add(e, c0, i_mul(e, panel, k64(e, c->high)));
-	V to = i_add(e, i_mul(e, i_add(e, i_mul(e, rs, k64(e, w->C)), own), k64(e, w->K * 4)), w->kcol);
+	TIMES(e, s, w->S) {
+		V s3 = i_mul_k(e, s, 3), ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add_k(e, s3, 1)),
+		  column = table_at(e, w->ts, i_add_k(e, s3, 2));
 
-	tile_call(e, &w->tiles, i_min(e, k64(e, c->high), i_sub(e, k64(e, w->C), own)), w->kb, w->npanel,
-	          ptr_at(e, from, i_mul(e, panel, k64(e, c->panel))), grad, ptr_at(e, w->out, to), np, nq,
-	          w->strides, w->acc);
-	loop_close(e);
-	loop_close(e);
+		wgrad_clip(e, w, &ow, &nq, &column);
+		column = w->S == 1 ? NULL : i_sub(e, column, pass->left);
+		V h = i_add(e, input_index(e, w, 0, o0), i_mul_k(e, r, w->at.dilation[0]));
+		V row = w->R == 1 ? i_sub(e, o0, w->band) : i_sub(e, h, pass->first);
+		Mem from = mem_axes(e, mem_at(e, &c->row_panels, row, column), BY(c->panel));
+		V grad = mem_at(e, columns, i_sub(e, o0, w->band), i_sub(e, ow, pass->q0));
+
+		LOOP(e, panel, i_div_k(e, ca, c->high), i_div_up_k(e, cb, c->high), 1) {
+			V own = i_add(e, c0, i_mul_k(e, panel, c->high));
+			V to = mem_at(e, &c->sums, w->part, r, s, own, w->column);
+
+			tile_call(e, &w->tiles, i_min(e, k64(e, c->high), i_sub(e, k64(e, w->C), own)), w->kb,
+			          w->npanel, mem_at(e, &from, panel), grad, to, np, nq, w->strides, w->acc);
+		}
+	}
 }
 
-static void
-copied_strides(Emit *e, const Copied *c, V *st)
+/* Strides of the microkernel: of tiles of row panels, panels of columns, sums. */
+static V
+copied_strides(Emit *e, const Copied *c)
 {
 	const Wgrad *w = &c->w;
 	int64_t pixel = w->images * c->high * 4, column = w->images * c->nr * 4;
 
-	st[S_AM] = k64(e, 4);
-	st[S_AK] = k64(e, c->high * 4);
-	st[S_AP] = k64(e, w->stride[0] / c->step[0] * c->columns * pixel);
-	st[S_AQ] = k64(e, w->stride[1] / c->step[1] * pixel);
-	st[S_BP] = k64(e, w->cut * column);
-	st[S_BQ] = k64(e, column);
-	st[S_BK] = k64(e, c->nr * 4);
-	st[S_CM] = k64(e, w->K * 4);
-	st[S_NK] = k64(e, w->images);
+	return strides_of_numbers(e, (const int64_t[S_COUNT]){
+	        [S_AM] = 4,
+	        [S_AK] = c->high * 4,
+	        [S_AP] = w->at.stride[0] / c->step[0] * c->columns * pixel,
+	        [S_AQ] = w->at.stride[1] / c->step[1] * pixel,
+	        [S_BP] = w->cut * column,
+	        [S_BQ] = column,
+	        [S_BK] = c->nr * 4,
+	        [S_CM] = w->K * 4,
+	        [S_NK] = w->images,
+	});
 }
 
 /* Slices [lo, hi) of one block of channels: its copy, then panel by panel of columns. `whole`: the block, of all
@@ -292,37 +292,87 @@ static void
 block_emit(Emit *e, Copied *c, const Op *op, const Pass *pass, V whole, V lo, V hi)
 {
 	Wgrad *w = &c->w;
-	V subs = k64(e, c->subs), blocks = k64(e, w->blocks);
-	V q0 = i_div(e, lo, subs), q1 = i_div(e, i_add(e, hi, k64(e, c->subs - 1)), subs), sub = k64(e, c->channels);
+	int64_t subs = c->subs;
+	V q0 = i_div_k(e, lo, subs), q1 = i_div_up_k(e, hi, subs);
 
-	w->group = i_div(e, whole, blocks);
-	w->c0 = i_mul(e, i_rem(e, whole, blocks), k64(e, c->block));
-	w->c1 = i_min(e, i_add(e, w->c0, k64(e, c->block)), k64(e, w->C));
+	w->group = i_div_k(e, whole, w->blocks);
+	w->c0 = i_mul_k(e, i_rem_k(e, whole, w->blocks), c->block);
+	w->c1 = i_min_k(e, i_add_k(e, w->c0, c->block), w->C);
 	V length = i_sub(e, w->c1, w->c0), one = LLVMBuildICmp(here(e), LLVMIntEQ, i_sub(e, q1, q0), k64(e, 1), "");
 	/* all slices of one panel: their channels alone */
-	V s0 = i_sub(e, lo, i_mul(e, q0, subs)), s1 = i_sub(e, hi, i_mul(e, q0, subs));
-	V ca = LLVMBuildSelect(here(e), one, i_mul(e, s0, sub), k64(e, 0), "");
-	V cb = LLVMBuildSelect(here(e), one, i_min(e, length, i_mul(e, s1, sub)), length, "");
+	V s0 = i_sub(e, lo, i_mul_k(e, q0, subs)), s1 = i_sub(e, hi, i_mul_k(e, q0, subs));
+	V ca = LLVMBuildSelect(here(e), one, i_mul_k(e, s0, c->channels), k64(e, 0), "");
+	V cb = LLVMBuildSelect(here(e), one, i_min(e, length, i_mul_k(e, s1, c->channels)), length, "");
 
-	copy_block(e, c, op, pass, w->c0, i_mul(e, w->group, k64(e, w->C)), i_div(e, ca, k64(e, c->high)),
-	           i_div(e, i_add(e, cb, k64(e, c->high - 1)), k64(e, c->high)));
-	V q = loop_open(e, q0, q1, 1), r = i_div(e, q, k64(e, w->npanel)), r2 = i_mul(e, r, k64(e, 2));
-	V o0 = i_max(e, w->band, table_at(e, w->tr, r2)),
-	  o1 = i_min(e, w->end, table_at(e, w->tr, i_add(e, r2, k64(e, 1))));
-	V from = i_sub(e, i_max(e, lo, i_mul(e, q, subs)), i_mul(e, q, subs)),
-	  to = i_sub(e, i_min(e, hi, i_mul(e, i_add(e, q, k64(e, 1)), subs)), i_mul(e, q, subs));
-	V columns = scratch_ptr(e, rows_bytes(c)), own = k64(e, w->K / w->groups);
+	copy_block(e, c, op, pass, w->c0, i_mul_k(e, w->group, w->C), i_div_k(e, ca, c->high),
+	           i_div_up_k(e, cb, c->high));
+	LOOP(e, q, q0, q1, 1) {
+		V r = i_div_k(e, q, w->npanel), r2 = i_mul_k(e, r, 2);
+		V o0 = i_max(e, w->band, table_at(e, w->tr, r2)),
+		  o1 = i_min(e, w->end, table_at(e, w->tr, i_add_k(e, r2, 1)));
+		V from = i_sub(e, i_max(e, lo, i_mul_k(e, q, subs)), i_mul_k(e, q, subs)),
+		  to = i_sub(e, i_min(e, hi, i_mul_k(e, i_add_k(e, q, 1), subs)), i_mul_k(e, q, subs));
 
-	w->kb = i_rem(e, q, k64(e, w->npanel));
-	w->kcol = i_mul(e, i_add(e, i_mul(e, w->group, own), i_mul(e, w->kb, k64(e, c->nr))), k64(e, 4));
-	V all = i_add(e, i_mul(e, w->group, k64(e, w->npanel)), w->kb);
+		w->kb = i_rem_k(e, q, w->npanel);
+		w->column = i_add(e, i_mul_k(e, w->group, w->K / w->groups), i_mul_k(e, w->kb, c->nr));
+		V all = i_add(e, i_mul_k(e, w->group, w->npanel), w->kb);
+		Mem columns = c->column_panels;
 
-	if (c->made[1])
-		columns = ptr_at(e, columns, i_mul(e, all, k64(e, c->column_panel)));
-	else
-		copy_columns(e, c, op, pass, all, i_add(e, all, k64(e, 1)), o0, o1, columns);
-	block_tiles(e, c, pass, w->c0, i_mul(e, from, sub), i_min(e, length, i_mul(e, to, sub)), r, o0, o1, columns);
-	loop_close(e);
+		if (c->made[1])
+			columns.base = ptr_at(e, columns.base, i_mul_k(e, all, c->column_panel));
+		else
+			copy_columns(e, c, op, pass, all, i_add_k(e, all, 1), o0, o1, &columns);
+		block_tiles(e, c, pass, w->c0, i_mul_k(e, from, c->channels),
+		            i_min(e, length, i_mul_k(e, to, c->channels)), r, o0, o1, &columns);
+	}
+}
+
+/* What the kernel reads and writes, and what of it lies in the thread's memory meanwhile. */
+static void
+regions_open(Emit *e, Copied *c, int abuf, int bbuf, int cbuf)
+{
+	Wgrad *w = &c->w;
+	V x = c->made[0] ? NULL : buffer(e, abuf), gradient = c->made[1] ? NULL : buffer(e, bbuf);
+
+	c->operand[0] = mem_dense(e, x, DT_f32, w->H, w->W, w->N, w->line[0]);
+	c->operand[1] = mem_dense(e, gradient, DT_f32, w->OH, w->OW, w->N, w->line[1]);
+	c->sums = mem_rows(e, buffer(e, cbuf), DT_f32, w->p->parts, w->R, w->S, w->C, w->K);
+	c->row_panels =
+	        mem_dense(e, scratch_ptr(e, c->row_panels_at), DT_f32, c->rows, c->columns, w->images, c->high);
+	c->column_panels =
+	        mem_dense(e, scratch_ptr(e, c->column_panels_at), DT_f32, w->p->band, w->cut, w->images, c->nr);
+}
+
+static void
+kernel_body(Emit *e, Copied *c, const Op *op, int64_t each, int64_t slices)
+{
+	Wgrad *w = &c->w;
+	V lo, hi;
+	Pass pass;
+
+	w->strides = copied_strides(e, c);
+	w->tr = table(e, w->rr, w->R * 2);
+	w->ts = table(e, w->ss, w->S * 3);
+	w->part = slices_open(e, slices, &lo, &hi);
+	int loops = 1 + passes_open(e, c, w->p, &pass);
+
+	if (c->made[1]) { /* all columns of the groups that this call has slices of */
+		int64_t of = w->blocks * each;
+		V g0 = i_div_k(e, lo, of), g1 = i_div_up_k(e, hi, of);
+		V p0 = i_mul_k(e, g0, w->npanel), p1 = i_mul_k(e, g1, w->npanel);
+		Mem to = c->column_panels;
+
+		to.base = ptr_at(e, to.base, i_mul_k(e, p0, c->column_panel));
+		copy_columns(e, c, op, &pass, p0, p1, w->band, w->end, &to);
+	}
+	LOOP(e, whole, i_div_k(e, lo, each), i_div_up_k(e, hi, each), 1) {
+		V at = i_mul_k(e, whole, each);
+
+		block_emit(e, c, op, &pass, whole, i_max(e, k64(e, 0), i_sub(e, lo, at)),
+		           i_min(e, k64(e, each), i_sub(e, hi, at)));
+	}
+	for (int k = 0; k < loops; k++)
+		loop_close(e);
 }
 
 void
@@ -339,37 +389,12 @@ wgrad_copied_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int 
 
 	if (fresh) {
 		int64_t rows = (int64_t)1 << (c.high - 1) | (w->C % c.high ? (int64_t)1 << (w->C % c.high - 1) : 0);
-		V st[S_COUNT], lo, hi;
-		Pass pass;
 
 		wgrad_taps(&e, w);
 		emit_lanes(&e, p->lanes);
 		w->tiles = tiles_make(&e, p, w->K / w->groups, rows);
-		w->in = c.made[0] ? NULL : buffer(&e, abuf), w->grad = c.made[1] ? NULL : buffer(&e, bbuf);
-		w->out = buffer(&e, cbuf);
-		copied_strides(&e, &c, st);
-		w->strides = strides_block(&e, st), w->tr = table(&e, w->rr, w->R * 2);
-		w->ts = table(&e, w->ss, w->S * 3);
-		w->part = slices_open(&e, slices, &lo, &hi);
-		int loops = 1 + passes_open(&e, &c, p, &pass);
-
-		if (c.made[1]) { /* all columns of the groups that this call has slices of */
-			int64_t of = w->blocks * each;
-			V g0 = i_div(&e, lo, k64(&e, of)), g1 = i_div(&e, i_add(&e, hi, k64(&e, of - 1)), k64(&e, of));
-			V p0 = i_mul(&e, g0, k64(&e, w->npanel)), p1 = i_mul(&e, g1, k64(&e, w->npanel));
-
-			copy_columns(&e, &c, op, &pass, p0, p1, w->band, w->end,
-			             ptr_at(&e, scratch_ptr(&e, rows_bytes(&c)),
-			                    i_mul(&e, p0, k64(&e, c.column_panel))));
-		}
-		V whole = loop_open(&e, i_div(&e, lo, k64(&e, each)),
-		                    i_div(&e, i_add(&e, hi, k64(&e, each - 1)), k64(&e, each)), 1);
-		V at = i_mul(&e, whole, k64(&e, each));
-
-		block_emit(&e, &c, op, &pass, whole, i_max(&e, k64(&e, 0), i_sub(&e, lo, at)),
-		           i_min(&e, k64(&e, each), i_sub(&e, hi, at)));
-		for (int k = 0; k < 1 + loops; k++)
-			loop_close(&e);
+		regions_open(&e, &c, abuf, bbuf, cbuf);
+		kernel_body(&e, &c, op, each, slices);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(p->parts > 1 ? p->parts : 1, slices), fresh, false);
 }

@@ -29,22 +29,21 @@ pieces(const Graph *g, const Op *op, const GemmParams *p)
 	return s.th * s.tw * s.split;
 }
 
-/* Bytes: weights or their gradient at the points, tiles, products (of the weights' gradient: its other operand). */
+/* Of the workspace, with the weights that may be kept. */
 static int64_t
 all_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Shape s = winograd_shape(g, op);
-	int64_t tiles = winograd_block(g, &s, p) ? 0 : winograd_point(s.rows * s.C) + winograd_point(s.rows * s.K);
+	Shape s = winograd_split(g, op, p);
 
-	return POINTS * (winograd_weights_point(&s, p) + tiles);
+	return winograd_workspace(&s, p).bytes;
 }
 
 static int64_t
 weights_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Shape s = winograd_shape(g, op);
+	Shape s = winograd_split(g, op, p);
 
-	return s.dw ? 0 : POINTS * winograd_weights_point(&s, p);
+	return s.dw ? 0 : winograd_workspace(&s, p).tiles;
 }
 
 static int64_t
@@ -56,10 +55,9 @@ workspace(const Graph *g, const Op *op, const GemmParams *p)
 static int64_t
 scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Shape s = winograd_shape(g, op);
-	int64_t rows = winograd_block(g, &s, p) * winograd_block_tiles(g, &s, p);
+	Shape s = winograd_split(g, op, p);
 
-	return rows ? POINTS * (winograd_point(rows * s.C) + winograd_point(rows * p->nv * p->lanes)) : 0;
+	return winograd_memory(&s, p).bytes;
 }
 
 static double
@@ -123,17 +121,15 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 
 	if (op->kind == OP_matmul)
 		return "Winograd is for convolutions";
-	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL);
-	const int64_t *dil = attr_ints(op, A_dilation, NULL);
+	Conv c = conv_of(g, op);
 
-	if (!filter_fits(w))
+	if (!filter_fits(conv_filter(g, op)))
 		return "the filter is neither 3x3 nor 5x5";
-	if (gemm_groups(op) > 1)
+	if (c.groups > 1)
 		return "the channels are in groups";
-	if (stride[0] != 1 || stride[1] != 1 || dil[0] != 1 || dil[1] != 1)
+	if (c.at.stride[0] != 1 || c.at.stride[1] != 1 || c.at.dilation[0] != 1 || c.at.dilation[1] != 1)
 		return "stride and dilation are not 1";
-	if (pad[0] != pad[1] || pad[0] >= w->axis[2].n)
+	if (c.at.pad[0] != c.at.pad[1] || c.at.pad[0] >= c.at.k[0])
 		return "padding differs between the axes or is as wide as the filter";
 	Shape s = winograd_shape(g, op);
 	int lanes = cx->arch->vector_bytes / 4;

@@ -39,6 +39,11 @@ Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);
 /* Bytes from one point to the next: of `numbers` elements each; of the weights. */
 int64_t winograd_point(int64_t numbers);
 int64_t winograd_weights_point(const Shape *s, const GemmParams *p);
+/* Where each region begins: of a group's workspace, which has the last two where its tiles go through memory (s is
+ * winograd_split's); of a thread's memory, which has those of a block of so many rows otherwise. */
+typedef struct WinogradRegions { int64_t weights, tiles, products, bytes; } WinogradRegions;
+WinogradRegions winograd_workspace(const Shape *s, const GemmParams *p);
+WinogradRegions winograd_memory(const Shape *s, const GemmParams *p);
 /* Rows of a panel of weights: channels that are summed over, in whole vectors. */
 int64_t winograd_panel_rows(const Shape *s, int w);
 /* Images of a block that a thread's memory holds, 0: too few to pay; tiles that have all their images in it, 1: no

@@ -33,96 +33,117 @@ V
 winograd_piece_pixels(Emit *e, void *cx, V piece)
 {
 	const Shape *s = cx;
-	V tile = i_div(e, piece, k64(e, s->split)), images = extent(e, s->n);
+	V tile = i_div_k(e, piece, s->split), images = extent(e, s->n);
 
 	if (s->split > 1)
 		images = i_min(e, k64(e, s->block),
-		               i_sub(e, images, i_mul(e, i_rem(e, piece, k64(e, s->split)), k64(e, s->block))));
+		               i_sub(e, images, i_mul_k(e, i_rem_k(e, piece, s->split), s->block)));
 	return i_mul(e,
-	             i_mul(e, valid(e, s, i_div(e, tile, k64(e, s->tw)), s->OH),
-	                   valid(e, s, i_rem(e, tile, k64(e, s->tw)), s->OW)),
+	             i_mul(e, valid(e, s, i_div_k(e, tile, s->tw), s->OH), valid(e, s, i_rem_k(e, tile, s->tw), s->OW)),
 	             images);
 }
 
 /* What a tile is transformed back from, and into. */
 typedef struct Back {
 	V tile[2], kb; /* which tile, which panel of channels */
-	V from;
-	int64_t point, row; /* products of image `first`: bytes between points, between images */
+	Mem from;           /* products of image `first`: [image][channel][point] */
 	V first, last;      /* images */
 	V piece, start;     /* of the epilogue's states, and its first image */
 	V out;
 	bool raw_tile;
 } Back;
 
+/* The pixels of a tile: y rows from h on and x columns from w on. */
+typedef struct Pixels { V h, w, height, width, first, images, column; } Pixels;
+
+/* Where pixel (y, x) of an image and a channel go: to the result [row][column][image][channel], or to a tile of its
+ * own, [row][column][image][channel of the panel]. */
+static V
+pixel_at(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, int64_t y, int64_t x, V image, V c)
+{
+	Mem to;
+
+	if (b->raw_tile) {
+		to = mem_axes(e, b->out, OF(0), OF(0), BY(nr * 4), BY(4));
+		to.axis[0].step = t->width;
+		to.axis[1].step = t->images;
+		return mem_at(e, &to, k64(e, y), k64(e, x), image, c);
+	}
+	to = mem_axes(e, b->out, OF(s->OW), BY(0), BY(s->K * 4), BY(4), BY(4));
+	to.axis[1].step = i_mul_k(e, extent(e, s->n), s->K * 4);
+	to = mem_fix(e, &to, i_add_k(e, t->h, y), i_add_k(e, t->w, x));
+	to = mem_fix(e, &to, i_add(e, t->first, image));
+	to = mem_fix(e, &to, t->column);
+	return mem_at(e, &to, c);
+}
+
+/* One image of the tile, channels [0, columns) of the panel: its products to pixels. mask: of rows and columns that
+ * are pixels, NULL: all. */
+static void
+image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, V mask[2][TILE_MOST], V image,
+           V columns)
+{
+	LOOP(e, c, k64(e, 0), columns, e->W) {
+		V m[POINTS], y[TILE_MOST * TILE_MOST],
+		  tail = s->K % e->W && !b->raw_tile ? mask_below(e, i_sub(e, columns, c)) : NULL;
+		Mem from = mem_part(e, &b->from, i_add(e, i_sub(e, t->first, b->first), image), c);
+
+		for (int i = 0; i < POINTS; i++)
+			m[i] = vec_load(e, mem_at(e, &from, k64(e, i)), NULL);
+		winograd_square(e, s->side == 3 ? winograd_pixels : winograd_pixels2, SPAN, s->tile, m, y);
+		for (int i = 0; i < s->tile; i++)
+			for (int j = 0; j < s->tile; j++) {
+				V a = mask[0][i], f = mask[1][j],
+				  both = a && f ? LLVMBuildAnd(here(e), a, f, "")
+				         : a    ? a
+				                : f,
+				  some = both ? splat(e, both) : NULL;
+
+				some = some && tail ? mask_and(e, some, tail) : tail ? tail : some;
+				vec_store(e, pixel_at(e, s, b, nr, t, i, j, image, c), y[i * s->tile + j], some);
+			}
+	}
+}
+
 /* The tile's pixels, and the epilogue on them, some images at a time. */
 static void
 turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Back *b)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
-	V column = i_mul(e, b->kb, k64(e, nr)), columns = i_min(e, k64(e, nr), i_sub(e, k64(e, s->K), column)),
-	  n = extent(e, s->n), m[POINTS], y[TILE_MOST * TILE_MOST], mask[2][TILE_MOST];
-	V height = valid(e, s, b->tile[0], s->OH), width = valid(e, s, b->tile[1], s->OW),
-	  h = i_mul(e, b->tile[0], k64(e, s->tile)), w = i_mul(e, b->tile[1], k64(e, s->tile));
+	V column = i_mul_k(e, b->kb, nr), columns = i_min(e, k64(e, nr), i_sub(e, k64(e, s->K), column)),
+	  mask[2][TILE_MOST];
+	Pixels t = {.column = column,
+	            .height = valid(e, s, b->tile[0], s->OH),
+	            .width = valid(e, s, b->tile[1], s->OW),
+	            .h = i_mul_k(e, b->tile[0], s->tile),
+	            .w = i_mul_k(e, b->tile[1], s->tile)};
 
 	for (int i = 0; i < s->tile; i++)
 		for (int side = 0; side < 2; side++)
-			mask[side][i] = (side ? s->OW : s->OH) % s->tile ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i),
-			                                                              side ? width : height, "")
-			                                              : NULL;
-	V first = loop_open(e, b->first, b->last, IMAGES), images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
-	PixelAt at = {h, w, width, images, first};
-	V pixels_of_tile = i_mul(e, height, width);
-	EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images),
-	                   .column = column,
-	                   .columns = columns,
-	                   .piece = b->piece,
-	                   .done = i_mul(e, pixels_of_tile, i_sub(e, first, b->start)),
-	                   .tile = b->out,
-	                   .tile_columns = nr,
-	                   .unroll = p->nv,
-	                   .index = pixel_index,
-	                   .cx = &at};
-	V image = loop_open(e, k64(e, 0), images, 1), c = loop_open(e, k64(e, 0), columns, e->W),
-	  c4 = i_mul(e, c, k64(e, 4)),
-	  tail = s->K % e->W && !b->raw_tile ? mask_below(e, i_sub(e, columns, c)) : NULL;
-	V in = ptr_at(e, b->from, i_add(e, i_mul(e, i_add(e, i_sub(e, first, b->first), image), k64(e, b->row)), c4)),
-	  plane = i_mul(e, n, k64(e, s->K * 4));
+			mask[side][i] = (side ? s->OW : s->OH) % s->tile
+			                ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), side ? t.width : t.height, "")
+			                : NULL;
+	LOOP(e, first, b->first, b->last, IMAGES) {
+		V images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
 
-	for (int i = 0; i < POINTS; i++)
-		m[i] = vec_load(e, ptr_at(e, in, k64(e, i * b->point)), NULL);
-	winograd_square(e, s->side == 3 ? winograd_pixels : winograd_pixels2, SPAN, s->tile, m, y);
-	for (int i = 0; i < s->tile; i++)
-		for (int j = 0; j < s->tile; j++) {
-			V a = mask[0][i], f = mask[1][j],
-			  both = a && f ? LLVMBuildAnd(here(e), a, f, "")
-			         : a    ? a
-			                : f,
-			  some = both ? splat(e, both) : NULL, to;
+		t.first = first, t.images = images;
+		PixelAt at = {t.h, t.w, t.width, images, first};
+		V pixels_of_tile = i_mul(e, t.height, t.width);
+		EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images),
+		                   .column = column,
+		                   .columns = columns,
+		                   .piece = b->piece,
+		                   .done = i_mul(e, pixels_of_tile, i_sub(e, first, b->start)),
+		                   .tile = b->out,
+		                   .tile_columns = nr,
+		                   .unroll = p->nv,
+		                   .index = pixel_index,
+		                   .cx = &at};
 
-			some = some && tail ? mask_and(e, some, tail) : tail ? tail : some;
-
-			if (b->raw_tile)
-				to = i_mul(e,
-				           i_add(e, i_mul(e, i_add(e, i_mul(e, k64(e, i), width), k64(e, j)), images),
-				                 image),
-				           k64(e, nr * 4));
-			else
-				to = i_add(e,
-				           i_add(e,
-				                 i_mul(e,
-				                       i_add(e, i_mul(e, i_add(e, h, k64(e, i)), k64(e, s->OW)),
-				                             i_add(e, w, k64(e, j))),
-				                       plane),
-				                 i_mul(e, i_add(e, first, image), k64(e, s->K * 4))),
-				           i_mul(e, column, k64(e, 4)));
-			to = i_add(e, to, c4);
-			vec_store(e, LLVMBuildGEP2(here(e), e->l->i8, b->out, &to, 1, ""), y[i * s->tile + j], some);
-		}
-	loop_close(e);
-	loop_close(e);
-	epilogue_tile(e, epi, &et);
-	loop_close(e);
+		LOOP(e, image, k64(e, 0), images, 1)
+			image_back(e, s, b, nr, &t, mask, image, columns);
+		epilogue_tile(e, epi, &et);
+	}
 }
 
 /* Task: a tile and a panel of channels. */
@@ -137,25 +158,25 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		bool tile;
-		V from = buffer(&e, src), out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile),
-		  n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V at = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel));
-		Back b = {.tile = {i_div(&e, at, k64(&e, s->tw)), i_rem(&e, at, k64(&e, s->tw))},
-		          .kb = kb,
-		          .piece = at,
-		          .start = k64(&e, 0),
-		          .first = k64(&e, 0),
-		          .last = n,
-		          .out = out,
-		          .raw_tile = tile,
-		          .from = ptr_at(&e, from,
-		                         i_add(&e, i_mul(&e, i_mul(&e, at, n), k64(&e, s->K * 4)),
-		                               i_mul(&e, kb, k64(&e, nr * 4)))),
-		          .point = winograd_point(s->rows * s->K),
-		          .row = s->K * 4};
+		/* [row][panel] of the first point */
+		Mem products = mem_axes(&e, buffer(&e, src), BY(s->K * 4), BY(nr * 4));
+		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile), n = extent(&e, s->n);
 
-		turn_back(&e, s, p, epi, &b);
-		loop_close(&e);
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+			V at = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
+			V from = mem_at(&e, &products, i_mul(&e, at, n), kb);
+			Back b = {.tile = {i_div_k(&e, at, s->tw), i_rem_k(&e, at, s->tw)},
+			          .kb = kb,
+			          .piece = at,
+			          .start = k64(&e, 0),
+			          .first = k64(&e, 0),
+			          .last = n,
+			          .out = out,
+			          .raw_tile = tile,
+			          .from = mem_axes(&e, from, BY(s->K * 4), BY(4), BY(winograd_point(s->rows * s->K)))};
+
+			turn_back(&e, s, p, epi, &b);
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * npanel, .mul = 0, .div = 1, .grain = 1}, fresh,
 	           false);
@@ -173,13 +194,13 @@ static Band
 band_open(Emit *e, const Shape *s, V t)
 {
 	V n = extent(e, s->n), most = k64(e, s->block);
-	Band r = {.place = i_div(e, t, k64(e, s->split)), .count = k64(e, 1)};
+	Band r = {.place = i_div_k(e, t, s->split), .count = k64(e, 1)};
 
 	if (s->tiles > 1) {
-		r.place = i_mul(e, t, k64(e, s->tiles));
+		r.place = i_mul_k(e, t, s->tiles);
 		r.count = i_min(e, k64(e, s->tiles), i_sub(e, k64(e, s->th * s->tw), r.place));
 	}
-	r.start = i_mul(e, i_rem(e, t, k64(e, s->split)), most);
+	r.start = i_mul(e, i_rem_k(e, t, s->split), most);
 	r.first = loop_open(e, r.start, s->split > 1 ? i_min(e, n, i_add(e, r.start, most)) : n, s->block);
 	r.last = i_min(e, i_add(e, r.first, most), n);
 	return r;
@@ -191,10 +212,17 @@ band_tile(Emit *e, const Shape *s, const Band *b, V t, V at[2], V *piece, V *row
 {
 	V j = s->tiles > 1 ? loop_open(e, k64(e, 0), b->count, 1) : k64(e, 0), place = i_add(e, b->place, j);
 
-	at[0] = i_div(e, place, k64(e, s->tw));
-	at[1] = i_rem(e, place, k64(e, s->tw));
+	at[0] = i_div_k(e, place, s->tw);
+	at[1] = i_rem_k(e, place, s->tw);
 	*piece = s->tiles > 1 ? place : t;
 	*row = i_mul(e, j, i_sub(e, b->last, b->first));
+}
+
+static void
+band_tile_end(Emit *e, const Shape *s)
+{
+	if (s->tiles > 1)
+		loop_close(e);
 }
 
 /* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels, of a block of images
@@ -206,6 +234,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->tiles,
 	        vpoint = winograd_point(most * s->C), mpoint = winograd_point(most * nr),
 	        whole = s->tiles > 1 ? s->rows : s->n.n;
+	WinogradRegions memory = winograd_memory(s, p);
 	Emit e = {0};
 	bool fresh, tile;
 	Cut with = *c;
@@ -213,53 +242,54 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	winograd_sources(gc, &with, c->made, 0);
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
-	scratch_check(gc, POINTS * (vpoint + mpoint));
+	scratch_check(gc, memory.bytes);
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr));
-		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0),
-		  m = scratch_ptr(&e, POINTS * vpoint),
-		  out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile);
-		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4),      [S_AP] = k64(&e, 0),
-		                 [S_AQ] = k64(&e, 0),        [S_BP] = k64(&e, 0),      [S_BQ] = k64(&e, 0),
-		                 [S_BK] = k64(&e, nr * 4),   [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, s->C)};
-		V strides = strides_block(&e, st), kb0, kb1, t = slices_open(&e, npanel, &kb0, &kb1), at[2], piece, row,
-		  lo, count;
+		V from = c->src < 0 ? NULL : buffer(&e, c->src);
+		/* [point][panel]; tiles and products: [point][row] */
+		Mem B = mem_axes(&e, buffer(&e, weights), BY(winograd_weights_point(s, p)),
+		                 BY(winograd_panel_rows(s, p->lanes) * nr * 4));
+		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(s->C * 4));
+		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(nr * 4));
+		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile);
+		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = s->C * 4,
+		                                                            [S_AK] = 4,
+		                                                            [S_BK] = nr * 4,
+		                                                            [S_CM] = nr * 4,
+		                                                            [S_NK] = s->C});
+		V kb0, kb1, t = slices_open(&e, npanel, &kb0, &kb1), at[2], piece, row, lo, count;
 		Band band = band_open(&e, s, t);
 
 		band_tile(&e, s, &band, t, at, &piece, &row);
-		winograd_cut(&e, s, &with, from, at, i_mul(&e, band.first, k64(&e, s->C)),
-		             i_mul(&e, band.last, k64(&e, s->C)), ptr_at(&e, v, i_mul(&e, row, k64(&e, s->C * 4))),
-		             vpoint);
-		if (s->tiles > 1)
-			loop_close(&e);
+		winograd_cut(&e, s, &with, from, at, i_mul_k(&e, band.first, s->C), i_mul_k(&e, band.last, s->C),
+		             mem_at(&e, &v, NULL, row), vpoint);
+		band_tile_end(&e, s);
 		V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
-		V kb = loop_open(&e, kb0, kb1, 1), point = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
-		V b = ptr_at(&e, B,
-		             i_add(&e, i_mul(&e, point, k64(&e, winograd_weights_point(s, p))),
-		                   i_mul(&e, kb, k64(&e, winograd_panel_rows(s, p->lanes) * nr * 4))));
 
-		tiles_open(&e, rows, p->mr, &lo, &count);
-		V a = ptr_at(&e, v, i_add(&e, i_mul(&e, point, k64(&e, vpoint)), i_mul(&e, lo, k64(&e, s->C * 4))));
-		V sums = ptr_at(&e, m, i_add(&e, i_mul(&e, point, k64(&e, mpoint)), i_mul(&e, lo, k64(&e, nr * 4))));
-
-		tile_call(&e, &tiles, count, kb, npanel, a, b, sums, k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
-		loop_close(&e);
-		loop_close(&e);
-		band_tile(&e, s, &band, t, at, &piece, &row);
-		turn_back(&e, s, p, epi,
-		          &(Back){.tile = {at[0], at[1]},
-		                  .kb = kb,
-		                  .piece = piece,
-		                  .start = band.start,
-		                  .first = band.first,
-		                  .last = band.last,
-		                  .out = out,
-		                  .raw_tile = tile,
-		                  .point = mpoint,
-		                  .row = nr * 4,
-		                  .from = ptr_at(&e, m, i_mul(&e, row, k64(&e, nr * 4)))});
-		for (int i = 0; i < (s->tiles > 1 ? 4 : 3); i++)
+		LOOP(&e, kb, kb0, kb1, 1) {
+			TIMES(&e, point, POINTS) {
+				tiles_open(&e, rows, p->mr, &lo, &count);
+				tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
+				          mem_at(&e, &B, point, kb), mem_at(&e, &m, point, lo), NULL, NULL, strides,
+				          NULL);
+				loop_close(&e);
+			}
+			band_tile(&e, s, &band, t, at, &piece, &row);
+			turn_back(&e, s, p, epi,
+			          &(Back){.tile = {at[0], at[1]},
+			                  .kb = kb,
+			                  .piece = piece,
+			                  .start = band.start,
+			                  .first = band.first,
+			                  .last = band.last,
+			                  .out = out,
+			                  .raw_tile = tile,
+			                  .from = mem_axes(&e, mem_at(&e, &m, NULL, row), BY(nr * 4), BY(4),
+			                                   BY(mpoint))});
+			band_tile_end(&e, s);
+		}
+		for (int i = 0; i < 2; i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(ceil_div(s->th * s->tw, s->tiles) * s->split, npanel), fresh, false);

@@ -19,32 +19,32 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr));
-		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf),
-		  rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
-		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4),        [S_AP] = k64(&e, 0),
-		                 [S_AQ] = k64(&e, 0),        [S_BP] = k64(&e, 0),        [S_BQ] = k64(&e, 0),
-		                 [S_BK] = k64(&e, nr * 4),   [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, s->C)};
-		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V point = i_div(&e, t, k64(&e, blocks)),
-		  lo0 = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, blocks)), k64(&e, block)), rows);
-		V hi0 = i_min(&e, i_add(&e, lo0, k64(&e, block)), rows),
-		  kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), lo, count;
-		V b = ptr_at(&e, B,
-		             i_add(&e, i_mul(&e, point, k64(&e, winograd_weights_point(s, p))),
-		                   i_mul(&e, kb, k64(&e, winograd_panel_rows(s, p->lanes) * nr * 4))));
+		/* [point][row][channel], [point][panel], [point][row][panel] */
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(s->C * 4), BY(4));
+		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
+		                 BY(winograd_panel_rows(s, p->lanes) * nr * 4));
+		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_point(s->rows * s->K)), BY(s->K * 4), BY(nr * 4));
+		V rows = i_mul_k(&e, extent(&e, s->n), s->th * s->tw);
+		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = s->C * 4,
+		                                                            [S_AK] = 4,
+		                                                            [S_BK] = nr * 4,
+		                                                            [S_CM] = s->K * 4,
+		                                                            [S_NK] = s->C});
 
-		tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
-		lo = i_add(&e, lo0, lo);
-		V a = ptr_at(&e, A,
-		             i_add(&e, i_mul(&e, point, k64(&e, winograd_point(s->rows * s->C))),
-		                   i_mul(&e, lo, k64(&e, s->C * 4))));
-		V c = ptr_at(&e, C,
-		             i_add(&e, i_mul(&e, point, k64(&e, winograd_point(s->rows * s->K))),
-		                   i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), i_mul(&e, kb, k64(&e, nr * 4)))));
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+			V point = i_div_k(&e, t, blocks);
+			V lo0 = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, blocks), block), rows),
+			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows), lo, count;
 
-		tile_call(&e, &tiles, count, kb, npanel, a, b, c, k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
-		for (int i = 0; i < 3; i++)
-			loop_close(&e);
+			TIMES(&e, kb, npanel) {
+				tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
+				lo = i_add(&e, lo0, lo);
+				tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo),
+				          mem_at(&e, &B, point, kb), mem_at(&e, &C, point, lo, kb), NULL, NULL,
+				          strides, NULL);
+				loop_close(&e);
+			}
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = POINTS * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
@@ -61,36 +61,33 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr));
-		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf),
-		  rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
-		V st[S_COUNT] = {[S_AM] = k64(&e, 4),        [S_AK] = k64(&e, s->C * 4), [S_AP] = k64(&e, 0),
-		                 [S_AQ] = k64(&e, 0),        [S_BP] = k64(&e, 0),        [S_BQ] = k64(&e, 0),
-		                 [S_BK] = k64(&e, s->K * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, 0)};
-		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V point = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel)),
-		  kcol = i_mul(&e, kb, k64(&e, nr * 4));
-		V first = loop_open(&e, k64(&e, 0), rows, SUM_BLOCK), at = k64(&e, S_NK), lo, count;
-		V acc = LLVMBuildSelect(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), ""),
-		                        k64(&e, ADDED), k64(&e, 0), "");
+		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(s->C * 4), BY(4));
+		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(s->K * 4), BY(nr * 4));
+		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(s->K * 4), BY(nr * 4));
+		V rows = i_mul_k(&e, extent(&e, s->n), s->th * s->tw);
+		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = 4,
+		                                                            [S_AK] = s->C * 4,
+		                                                            [S_BK] = s->K * 4,
+		                                                            [S_CM] = s->K * 4});
 
-		LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
-		               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
-		V b = ptr_at(&e, B,
-		             i_add(&e, i_mul(&e, point, k64(&e, winograd_point(s->rows * s->K))),
-		                   i_add(&e, i_mul(&e, first, k64(&e, s->K * 4)), kcol)));
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+			V point = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
 
-		tiles_open(&e, k64(&e, s->C), p->mr, &lo, &count);
-		V a = ptr_at(&e, A,
-		             i_add(&e, i_mul(&e, point, k64(&e, winograd_point(s->rows * s->C))),
-		                   i_add(&e, i_mul(&e, first, k64(&e, s->C * 4)), i_mul(&e, lo, k64(&e, 4)))));
+			LOOP(&e, first, k64(&e, 0), rows, SUM_BLOCK) {
+				V more = LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), "");
+				V acc = LLVMBuildSelect(here(&e), more, k64(&e, ADDED), k64(&e, 0), ""),
+				  at = k64(&e, S_NK), lo, count;
 
-		tile_call(&e, &tiles, count, kb, npanel, a, b,
-		          ptr_at(&e, C,
-		                 i_add(&e, i_mul(&e, point, k64(&e, winograd_weights_point(s, p))),
-		                       i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), kcol))),
-		          k64(&e, 1), k64(&e, 1), strides, acc);
-		for (int i = 0; i < 3; i++)
-			loop_close(&e);
+				LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
+				               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
+				tiles_open(&e, k64(&e, s->C), p->mr, &lo, &count);
+				tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, first, lo),
+				          mem_at(&e, &B, point, first, kb), mem_at(&e, &C, point, lo, kb), NULL, NULL,
+				          strides, acc);
+				loop_close(&e);
+			}
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = POINTS * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
@@ -106,21 +103,26 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		V from = buffer(&e, src), to = buffer(&e, dst), m[POINTS], g[SIDE_MOST * SIDE_MOST];
-		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, PLANE_CHUNK)),
-		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, PLANE_CHUNK)), k64(&e, all)), e.W),
-		  x = i_mul(&e, t, k64(&e, 4));
+		/* [point][number], the same some numbers on, [tap][number] */
+		Mem from = mem_axes(&e, buffer(&e, src), BY(point), BY(4)), ahead = from;
+		Mem to = mem_axes(&e, buffer(&e, dst), BY(all * 4), BY(4));
+		V lo = i_mul_k(&e, e.arg_t0, PLANE_CHUNK),
+		  hi = i_min_k(&e, i_mul_k(&e, e.arg_t1, PLANE_CHUNK), all);
 
-		for (int i = 0; i < POINTS; i++) {
-			m[i] = vec_load(&e, ptr_at(&e, from, i_add(&e, x, k64(&e, i * point))), NULL);
-			prefetch(&e, ptr_at(&e, from, i_add(&e, x, k64(&e, i * point + AHEAD * e.W * 4))), 2);
+		ahead.start = k64(&e, AHEAD * e.W * 4);
+		LOOP(&e, t, lo, hi, e.W) {
+			V m[POINTS], g[SIDE_MOST * SIDE_MOST];
+
+			for (int i = 0; i < POINTS; i++) {
+				m[i] = vec_load(&e, mem_at(&e, &from, k64(&e, i), t), NULL);
+				prefetch(&e, mem_at(&e, &ahead, k64(&e, i), t), 2);
+			}
+			V tail = all % e.W ? mask_below(&e, i_sub(&e, k64(&e, all), t)) : NULL;
+
+			winograd_square(&e, s->side == 3 ? winograd_taps : winograd_taps5, SPAN, s->side, m, g);
+			for (int i = 0; i < s->side * s->side; i++)
+				vec_store(&e, mem_at(&e, &to, k64(&e, i), t), g[i], tail);
 		}
-		V tail = all % e.W ? mask_below(&e, i_sub(&e, k64(&e, all), t)) : NULL;
-
-		winograd_square(&e, s->side == 3 ? winograd_taps : winograd_taps5, SPAN, s->side, m, g);
-		for (int i = 0; i < s->side * s->side; i++)
-			vec_store(&e, ptr_at(&e, to, i_add(&e, x, k64(&e, i * all * 4))), g[i], tail);
-		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = all, .mul = 0, .div = 1, .grain = PLANE_CHUNK}, fresh, false);
 }
@@ -139,8 +141,10 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	           .src = half ? -1 : abuf,
 	           .made = op->in[0],
 	           .part = "tiles"};
-	int64_t at = gc->g->group.at[gc->group].workspace_offset,
-	        size[3] = {winograd_weights_point(&s, p), winograd_point(s.rows * s.C), winograd_point(s.rows * s.K)};
+	const Group *group = &gc->g->group.at[gc->group];
+	WinogradRegions at = winograd_workspace(&s, p);
+	/* what kernels of the group keep stands elsewhere, and the workspace begins behind it */
+	int64_t kept = group->kept ? at.tiles : 0, region[3] = {at.weights, at.tiles, at.products};
 	int ws[3], nws = s.block ? 1 : 3;
 	Epilogue epi;
 
@@ -149,15 +153,13 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	for (int i = 0; i < nws; i++) {
 		if (i == 0 && !s.dw) {
 			ws[0] = panels_at(gc);
-			at += gc->g->group.at[gc->group].kept ? 0 : POINTS * size[0];
 			continue;
 		}
-		vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
+		vec_push(gc->c->arena, &gc->buf, ((Buffer){0, group->workspace_offset + region[i] - kept}));
 		ws[i] = (int)gc->buf.n - 1;
-		at += POINTS * size[i];
 	}
 	if (!s.dw) {
-		gc->once = gc->g->group.at[gc->group].kept > 0;
+		gc->once = group->kept > 0;
 		winograd_weights_emit(gc, &s, p, bbuf, ws[0], gk);
 		gc->once = false;
 	}

@@ -7,9 +7,8 @@ Shape
 winograd_shape(const Graph *g, const Op *op)
 {
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
-	const Type *filter = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
-	int64_t pad = attr_ints(op, A_pad, NULL)[0];
-	Shape s = {.side = (int)filter->axis[2].n,
+	Window at = window_of(g, op);
+	Shape s = {.side = (int)at.k[0],
 	           .weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype,
 	           .dw = op->kind == OP_conv2d_dw,
 	           .transposed = op->kind == OP_conv2d_dx};
@@ -22,7 +21,7 @@ winograd_shape(const Graph *g, const Op *op)
 	s.C = x->axis[1].n, s.H = x->axis[2].n, s.W = x->axis[3].n;
 	s.K = o->axis[1].n, s.OH = o->axis[2].n, s.OW = o->axis[3].n;
 	s.tile = SPAN + 1 - s.side;
-	s.pad = s.transposed ? s.side - 1 - pad : pad;
+	s.pad = s.transposed ? s.side - 1 - at.pad[0] : at.pad[0];
 	s.th = ceil_div(s.OH, s.tile), s.tw = ceil_div(s.OW, s.tile);
 	s.rows = s.th * s.tw * s.n.n;
 	return s;
@@ -101,4 +100,31 @@ winograd_split(const Graph *g, const Op *op, const GemmParams *p)
 	s.tiles = winograd_block_tiles(g, &s, p);
 	s.w = p->lanes;
 	return s;
+}
+
+WinogradRegions
+winograd_workspace(const Shape *s, const GemmParams *p)
+{
+	Layout l = {.unit = 4};
+	WinogradRegions r = {.weights = layout_take(&l, POINTS * winograd_weights_point(s, p))};
+
+	r.tiles = layout_take(&l, s->block ? 0 : POINTS * winograd_point(s->rows * s->C));
+	r.products = layout_take(&l, s->block ? 0 : POINTS * winograd_point(s->rows * s->K));
+	r.bytes = l.bytes;
+	return r;
+}
+
+WinogradRegions
+winograd_memory(const Shape *s, const GemmParams *p)
+{
+	Layout l = {.unit = 4};
+	int64_t rows = s->block * s->tiles;
+	WinogradRegions r = {0};
+
+	if (!rows)
+		return r;
+	r.tiles = layout_take(&l, POINTS * winograd_point(rows * s->C));
+	r.products = layout_take(&l, POINTS * winograd_point(rows * p->nv * p->lanes));
+	r.bytes = l.bytes;
+	return r;
 }

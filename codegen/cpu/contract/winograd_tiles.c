@@ -18,7 +18,7 @@ weights_at(Emit *e, const Shape *s, V from, V at, V tail, V *u)
 	e->mask = tail;
 
 	for (int i = 0; i < all; i++) {
-		V tap = i_add(e, at, k64(e, (s->transposed ? all - 1 - i : i) * s->C * s->K));
+		V tap = i_add_k(e, at, (s->transposed ? all - 1 - i : i) * s->C * s->K);
 
 		g[i] = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
 		if (s->rounded != DT_none)
@@ -35,6 +35,44 @@ tail_of(Emit *e, int64_t n, V left)
 	return n % e->W ? mask_below(e, left) : NULL;
 }
 
+/* W rows of a panel from row c0 and column k0 on, of a filter as it lies: `to` is [point][row][column]. */
+static void
+panel_rows(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, const Mem *to)
+{
+	LOOP(e, c, k64(e, 0), i_min(e, k64(e, s->w), left), 1) LOOP(e, k, k64(e, 0), columns, s->w) {
+		V at = i_add(e, i_mul_k(e, i_add(e, c0, c), s->K), i_add(e, k0, k)), u[POINTS];
+
+		weights_at(e, s, from, at, tail_of(e, s->K, i_sub(e, columns, k)), u);
+		for (int i = 0; i < POINTS; i++)
+			vec_store(e, mem_at(e, to, k64(e, i), c, k), u[i], NULL);
+	}
+}
+
+/* The same of a transposed filter, whose rows in memory are columns: by way of `tile`, [point][column][row]. */
+static void
+panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V tile, int64_t nr, const Mem *to)
+{
+	int w = s->w;
+	V turn = turn_block(e->l, w);
+	Mem block = mem_axes(e, tile, BY((int64_t)w * w * 4), BY(w * 4), BY(4));
+
+	LOOP(e, k, k64(e, 0), columns, w) {
+		LOOP(e, j, k64(e, 0), i_min(e, k64(e, w), i_sub(e, columns, k)), 1) {
+			V at = i_add(e, i_mul_k(e, i_add(e, i_add(e, k0, k), j), s->C), c0), u[POINTS];
+
+			weights_at(e, s, from, at, tail_of(e, s->C, left), u);
+			for (int i = 0; i < POINTS; i++)
+				vec_store(e, mem_at(e, &block, k64(e, i), j), u[i], NULL);
+		}
+		TIMES(e, i, POINTS) {
+			V args[5] = {mem_at(e, &block, i), k64(e, w * 4), k64(e, w), mem_at(e, to, i, NULL, k),
+			             k64(e, nr * 4)};
+
+			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(turn), turn, args, 5, "");
+		}
+	}
+}
+
 /* Panels [point][panel][c][nr]. Task: W rows of a panel. */
 void
 winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst, GraphKernels *gk)
@@ -48,58 +86,24 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		V from = buffer(&e, src), to = buffer(&e, dst), tile = NULL, u[POINTS];
+		V from = buffer(&e, src), tile = NULL;
+		Mem panels = mem_axes(&e, buffer(&e, dst), BY(height * nr * 4), BY(nr * 4)); /* of the first point */
 
 		if (s->transposed) {
 			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
 			LLVMSetAlignment(tile, 64);
 		}
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), panel = i_div(&e, t, k64(&e, height / w)),
-		  c0 = i_mul(&e, i_rem(&e, t, k64(&e, height / w)), k64(&e, w)), left = i_sub(&e, k64(&e, s->C), c0);
-		V out = ptr_at(&e, to,
-		               i_add(&e, i_mul(&e, panel, k64(&e, height * nr * 4)), i_mul(&e, c0, k64(&e, nr * 4))));
-		V k0 = i_mul(&e, panel, k64(&e, nr)), columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+			V panel = i_div_k(&e, t, height / w), c0 = i_mul_k(&e, i_rem_k(&e, t, height / w), w),
+			  left = i_sub(&e, k64(&e, s->C), c0), k0 = i_mul_k(&e, panel, nr),
+			  columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
+			Mem to = mem_axes(&e, mem_at(&e, &panels, panel, c0), BY(point), BY(nr * 4), BY(4));
 
-		if (!s->transposed) {
-			V c = loop_open(&e, k64(&e, 0), i_min(&e, k64(&e, w), left), 1),
-			  k = loop_open(&e, k64(&e, 0), columns, w);
-
-			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)),
-			           tail_of(&e, s->K, i_sub(&e, columns, k)), u);
-			for (int i = 0; i < POINTS; i++)
-				vec_store(
-				        &e,
-				        ptr_at(&e, out,
-				               i_add(&e,
-				                     i_add(&e, i_mul(&e, c, k64(&e, nr * 4)), i_mul(&e, k, k64(&e, 4))),
-				                     k64(&e, i * point))),
-				        u[i], NULL);
-			loop_close(&e);
-		} else {
-			/* rows of memory are columns here */
-			V turn = turn_block(e.l, w), k = loop_open(&e, k64(&e, 0), columns, w),
-			  j = loop_open(&e, k64(&e, 0), i_min(&e, k64(&e, w), i_sub(&e, columns, k)), 1);
-
-			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0),
-			           tail_of(&e, s->C, left), u);
-			for (int i = 0; i < POINTS; i++)
-				vec_store(&e,
-				          ptr_at(&e, tile,
-				                 i_add(&e, i_mul(&e, j, k64(&e, w * 4)),
-				                       k64(&e, (int64_t)i * w * w * 4))),
-				          u[i], NULL);
-			loop_close(&e);
-			V i = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
-			V args[5] = {ptr_at(&e, tile, i_mul(&e, i, k64(&e, (int64_t)w * w * 4))), k64(&e, w * 4),
-			             k64(&e, w),
-			             ptr_at(&e, out, i_add(&e, i_mul(&e, i, k64(&e, point)), i_mul(&e, k, k64(&e, 4)))),
-			             k64(&e, nr * 4)};
-
-			LLVMBuildCall2(here(&e), LLVMGlobalGetValueType(turn), turn, args, 5, "");
-			loop_close(&e);
+			if (s->transposed)
+				panel_columns(&e, s, from, c0, k0, left, columns, tile, nr, &to);
+			else
+				panel_rows(&e, s, from, c0, k0, left, columns, &to);
 		}
-		loop_close(&e);
-		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * (height / w), .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
@@ -145,16 +149,16 @@ always_inside(int64_t first, int64_t tiles, int step, int64_t side)
 void
 winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
-	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], off[POINTS], mask[POINTS],
+	V plane = i_mul_k(e, extent(e, s->n), c->C), in[POINTS], r[POINTS], off[POINTS], mask[POINTS],
 	  ok[2][SPAN], pos[2][SPAN], image = NULL, x, tail, before = e->mask;
 	bool lanes = e->lanes;
 
 	for (int side = 0; side < 2; side++)
 		for (int i = 0; i < c->size; i++) {
 			int64_t length = side ? c->W : c->H;
-			V want = i_add(e, i_mul(e, tile[side], k64(e, s->tile)), k64(e, i - c->pad));
+			V want = i_add_k(e, i_mul_k(e, tile[side], s->tile), i - c->pad);
 
-			pos[side][i] = i_min(e, i_max(e, want, k64(e, 0)), k64(e, length - 1));
+			pos[side][i] = i_min_k(e, i_max(e, want, k64(e, 0)), length - 1);
 			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, s->tile, length)
 			                      ? NULL
 			                      : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[side][i], "");
@@ -163,7 +167,7 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		for (int j = 0; j < c->size; j++) {
 			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
 
-			off[i * c->size + j] = i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), plane);
+			off[i * c->size + j] = i_mul(e, i_add(e, i_mul_k(e, pos[0][i], c->W), pos[1][j]), plane);
 			mask[i * c->size + j] = both ? splat(e, both) : NULL;
 		}
 	if (from) {
@@ -172,14 +176,14 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		for (int i = 0; i < c->size * c->size; i++) {
 			V some = mask[i] && tail ? mask_and(e, mask[i], tail) : tail ? tail : mask[i];
 
-			in[i] = vec_load(e, ptr_at(e, from, i_mul(e, i_add(e, off[i], x), k64(e, 4))), some);
+			in[i] = vec_load(e, ptr_at(e, from, i_mul_k(e, i_add(e, off[i], x), 4)), some);
 		}
 	} else {
 		/* made where pixels are, and nothing in the padding; pos is inside for both */
-		image = loop_open(e, i_div(e, lo, k64(e, c->C)), i_div(e, hi, k64(e, c->C)), 1);
+		image = loop_open(e, i_div_k(e, lo, c->C), i_div_k(e, hi, c->C), 1);
 		Ix channel = {.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
 
-		x = i_add(e, i_mul(e, image, k64(e, c->C)), channel.s);
+		x = i_add(e, i_mul_k(e, image, c->C), channel.s);
 		e->lanes = true;
 		e->mask = tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), channel.s));
 		for (int i = 0; i < c->size * c->size; i++) {
@@ -191,18 +195,17 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		e->lanes = lanes;
 		e->mask = before;
 	}
-	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4)), next = i_add(e, x, k64(e, AHEAD * e->W));
+	Mem to = mem_axes(e, out, BY(point), BY(4)); /* [point][number] */
+	V number = i_sub(e, x, lo), next = i_add_k(e, x, AHEAD * e->W);
 
 	/* more streams than the CPU follows by itself */
 	for (int k = 0; k < c->nsource; k++)
 		for (int i = 0; i < c->size * c->size; i++)
-			prefetch(e,
-			         ptr_at(e, buffer(e, c->source[k]),
-			                i_mul(e, i_add(e, off[i], next), k64(e, c->width[k]))),
+			prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul_k(e, i_add(e, off[i], next), c->width[k])),
 			         2);
 	winograd_square(e, c->f, c->size, SPAN, in, r);
 	for (int i = 0; i < POINTS; i++)
-		vec_store(e, ptr_at(e, out, i_add(e, to, k64(e, i * point))), r[i], tail);
+		vec_store(e, mem_at(e, &to, k64(e, i), number), r[i], tail);
 	for (int i = 0; i < (image ? 2 : 1); i++)
 		loop_close(e);
 }
@@ -226,17 +229,17 @@ winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 		/* half lines of 36 streams would each go to memory by themselves */
 		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul && s->w == 16 &&
 		           c->C % s->w == 0;
-		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst),
-		  plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V tile = i_div(&e, t, k64(&e, chunks)),
-		  lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
-		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane),
-		  at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
+		V from = c->src < 0 ? NULL : buffer(&e, c->src), plane = i_mul_k(&e, extent(&e, s->n), c->C);
+		Mem to = mem_axes(&e, buffer(&e, c->dst), OF(0), BY(4)); /* [tile][number of the plane] */
 
-		winograd_cut(&e, s, &with, from, at, lo, hi,
-		             ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point);
-		loop_close(&e);
+		to.axis[0].step = plane;
+		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+			V tile = i_div_k(&e, t, chunks), at[2] = {i_div_k(&e, tile, s->tw), i_rem_k(&e, tile, s->tw)};
+			V lo = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, chunks), chunk), plane),
+			  hi = i_min(&e, i_add_k(&e, lo, chunk), plane);
+
+			winograd_cut(&e, s, &with, from, at, lo, hi, mem_at(&e, &to, tile, lo), point);
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh,
 	           false);

@@ -419,7 +419,7 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 
 	if (e->block_n != 4 || element.c != 1 || element.g || e->mask)
 		return NULL;
-	base = i_add(e, split, k64(e, k - (int64_t)e->block_u * e->W));
+	base = i_add_k(e, split, k - (int64_t)e->block_u * e->W);
 	if (!i_multiple4(e, base))
 		return NULL;
 	for (uint32_t i = 0; i < e->random.n; i++)
@@ -454,7 +454,7 @@ random_first(Emit *e, const Op *op, V step)
 {
 	int64_t per = attr_int(op, A_per);
 
-	return per ? i_mul(e, i_div(e, step, k64(e, (int64_t)1 << 32)), k64(e, per)) : NULL;
+	return per ? i_mul_k(e, i_div_k(e, step, (int64_t)1 << 32), per) : NULL;
 }
 
 /* Element numbers are 64-bit; outside philox_block each lane computes its group of four words and takes its own. */

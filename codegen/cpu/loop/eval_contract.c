@@ -18,37 +18,26 @@ typedef struct Con {
 	bool vec;
 } Con;
 
-typedef struct Geo { int64_t s[2], p[2], d[2], groups; } Geo;
-
-static Geo
-geo_of(const Op *op)
-{
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
-	              *d = attr_ints(op, A_dilation, NULL);
-
-	return (Geo){{s[0], s[1]}, {p[0], p[1]}, {d[0], d[1]}, attr_int(op, A_groups)};
-}
-
 /* oh * stride + kh * dilation - pad */
 static Ix
-in_row(Emit *e, const Geo *g, int d, Ix o, Ix k)
+in_row(Emit *e, const Window *g, int d, Ix o, Ix k)
 {
-	return ix_add_k(e, ix_add(e, ix_mul_k(e, o, g->s[d]), ix_mul_k(e, k, g->d[d])), -g->p[d]);
+	return ix_add_k(e, ix_add(e, ix_mul_k(e, o, g->stride[d]), ix_mul_k(e, k, g->dilation[d])), -g->pad[d]);
 }
 
 static void
 conv_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 {
 	const Type *w = val_type(e->g, c->op->in[1]);
-	Geo g = geo_of(c->op);
+	Conv g = conv_of(e->g, c->op);
 	Ix cin = c->at[0];
 
 	if (g.groups > 1) {
-		int64_t per = w->axis[0].n / g.groups;
+		int64_t per = g.out;
 
 		cin = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[1], k64(e, per)), w->axis[1].n), c->at[0]);
 	}
-	Ix x[4] = {c->ix[0], cin, in_row(e, &g, 0, c->ix[2], c->at[1]), in_row(e, &g, 1, c->ix[3], c->at[2])};
+	Ix x[4] = {c->ix[0], cin, in_row(e, &g.at, 0, c->ix[2], c->at[1]), in_row(e, &g.at, 1, c->ix[3], c->at[2])};
 	Ix k[4] = {c->ix[1], c->at[0], c->at[1], c->at[2]};
 
 	*a = eval_plane(e, c->op->in[0], x, (Valid){NULL, NULL}, cell_const(e, c->dt, 0), NULL, NULL);
@@ -57,11 +46,11 @@ conv_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 
 /* The output position whose tap k reads row i: (i + pad - k * dilation) / stride, where that is whole. */
 static Ix
-out_row(Emit *e, const Geo *g, int d, Ix i, Ix k, Valid *valid)
+out_row(Emit *e, const Window *g, int d, Ix i, Ix k, Valid *valid)
 {
-	Ix t = ix_add_k(e, ix_add(e, i, ix_mul_k(e, k, -g->d[d])), g->p[d]);
+	Ix t = ix_add_k(e, ix_add(e, i, ix_mul_k(e, k, -g->dilation[d])), g->pad[d]);
 
-	if (g->s[d] == 1)
+	if (g->stride[d] == 1)
 		return t;
 	/* below 0 the unsigned quotient is out of range, so that the plane's own test rejects it */
 	Ix q = ix_lane(&t) ? (Ix){.s = k64(e, 0), .g = ix_vec(e, t)} : t;
@@ -69,28 +58,28 @@ out_row(Emit *e, const Geo *g, int d, Ix i, Ix k, Valid *valid)
 	V test = ix_in_range(e, q, k64(e, (int64_t)1 << 31), &vec);
 
 	valid_and(e, valid, test, vec);
-	test = ix_in_range(e, ix_rem(e, q, k64(e, g->s[d])), k64(e, 1), &vec);
+	test = ix_in_range(e, ix_rem(e, q, k64(e, g->stride[d])), k64(e, 1), &vec);
 	valid_and(e, valid, test, vec);
-	return ix_div(e, q, k64(e, g->s[d]));
+	return ix_div(e, q, k64(e, g->stride[d]));
 }
 
 static void
 conv_dx_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 {
 	const Type *w = val_type(e->g, c->op->in[1]);
-	Geo g = geo_of(c->op);
+	Conv g = conv_of(e->g, c->op);
 	Ix o = c->at[0], ci = c->ix[1];
 	Valid valid = {NULL, NULL};
 
 	if (g.groups > 1) {
-		int64_t per = w->axis[0].n / g.groups;
+		int64_t per = g.out;
 
 		o = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[1], k64(e, w->axis[1].n)), per), c->at[0]);
 		ci = ix_rem(e, c->ix[1], k64(e, w->axis[1].n));
 	}
-	Ix at[4] = {c->ix[0], o, out_row(e, &g, 0, c->ix[2], c->at[1], &valid), ix_k(e, 0)};
+	Ix at[4] = {c->ix[0], o, out_row(e, &g.at, 0, c->ix[2], c->at[1], &valid), ix_k(e, 0)};
 
-	at[3] = out_row(e, &g, 1, c->ix[3], c->at[2], &valid);
+	at[3] = out_row(e, &g.at, 1, c->ix[3], c->at[2], &valid);
 	Ix k[4] = {o, ci, c->at[1], c->at[2]};
 
 	*a = eval_plane(e, c->op->in[0], at, valid, cell_const(e, c->dt, 0), NULL, NULL);
@@ -101,13 +90,13 @@ static void
 conv_dw_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 {
 	const Type *w = val_type(e->g, c->op->out[0]);
-	Geo g = geo_of(c->op);
+	Conv g = conv_of(e->g, c->op);
 	Ix ci = c->ix[1];
 
 	if (g.groups > 1)
-		ci = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[0], k64(e, w->axis[0].n / g.groups)), w->axis[1].n),
+		ci = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[0], k64(e, g.out)), w->axis[1].n),
 		            c->ix[1]);
-	Ix x[4] = {c->at[0], ci, in_row(e, &g, 0, c->at[1], c->ix[2]), in_row(e, &g, 1, c->at[2], c->ix[3])};
+	Ix x[4] = {c->at[0], ci, in_row(e, &g.at, 0, c->at[1], c->ix[2]), in_row(e, &g.at, 1, c->at[2], c->ix[3])};
 	Ix o[4] = {c->at[0], c->ix[0], c->at[1], c->at[2]};
 
 	*a = eval_plane(e, c->op->in[0], x, (Valid){NULL, NULL}, cell_const(e, c->dt, 0), NULL, NULL);

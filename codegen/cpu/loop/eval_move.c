@@ -77,7 +77,7 @@ axis_test(Emit *e, const AxisAccess *at, Axis axis, Ix *in, Valid *valid)
 	bool vec, spread = at->form == ACCESS_spread && at->scale > 1;
 
 	if (spread)
-		ext = i_add(e, i_mul(e, i_sub(e, ext, k64(e, 1)), k64(e, at->scale)), k64(e, 1));
+		ext = i_add_k(e, i_mul_k(e, i_sub_k(e, ext, 1), at->scale), 1);
 	test = ix_in_range(e, *in, ext, &vec);
 	valid_and(e, valid, test, vec);
 	if (!spread)
@@ -100,7 +100,7 @@ access_index(Emit *e, const Op *op, int k, const Access *a, const Ix *ix, Ix *in
 		case ACCESS_same: in[j] = ix[at->axis]; break;
 		case ACCESS_affine: in[j] = ix_add_k(e, ix_mul_k(e, ix[at->axis], at->scale), at->offset); break;
 		case ACCESS_back:
-			in[j] = ix_add(e, ix_s(i_sub(e, extent(e, from->axis[j]), k64(e, 1))),
+			in[j] = ix_add(e, ix_s(i_sub_k(e, extent(e, from->axis[j]), 1)),
 			               ix_mul_k(e, ix[at->axis], -1));
 			break;
 		case ACCESS_dealt:

@@ -4,17 +4,6 @@
  * holds it, so no two tasks write one element. Windows of up to 16 taps are unrolled, larger ones are loops. */
 #include "../cpu.h"
 
-typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
-
-static Win
-win_of(const Op *op)
-{
-	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL),
-	              *p = attr_ints(op, A_pad, NULL);
-
-	return (Win){{k[0], k[1]}, {s[0], s[1]}, {p[0], p[1]}};
-}
-
 /* Taps as constants, or as loops that stay open until taps_close. */
 typedef struct Taps { int64_t n[2]; bool unroll; int64_t i; V v[2]; } Taps;
 
@@ -53,10 +42,10 @@ slot_cell(Emit *e, V slot, Cell c, bool vec)
 
 /* First element of the window at (oh, ow): h = oh * stride - pad. */
 static void
-window_start(Emit *e, const Win *w, const Ix *ix, Ix base[2])
+window_start(Emit *e, const Window *w, const Ix *ix, Ix base[2])
 {
 	for (int d = 0; d < 2; d++)
-		base[d] = ix_add_k(e, ix_mul_k(e, ix[2 + d], w->s[d]), -w->p[d]);
+		base[d] = ix_add_k(e, ix_mul_k(e, ix[2 + d], w->stride[d]), -w->pad[d]);
 }
 
 /* Does tap value x replace the maximum m? Larger, or NaN (but the first NaN stays). */
@@ -71,7 +60,7 @@ beats(Emit *e, Cell x, Cell m)
 static Cell
 eval_pool(Emit *e, const Op *op, const Ix *ix)
 {
-	Win w = win_of(op);
+	Window w = window_of(e->g, op);
 	DType dt = (DType)val_type(e->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d, vec = e->lanes;
 	T t = ctype_v(e, dt, vec), it = ctype_v(e, DT_f32, vec);
@@ -112,12 +101,12 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 /* The a-th window, counted back, that holds row (or column) i: o = floor((i + pad) / stride) - a, if its reach includes
  * i. */
 static Ix
-holder(Emit *e, const Win *w, int d, Ix i, V a, Valid *valid)
+holder(Emit *e, const Window *w, int d, Ix i, V a, Valid *valid)
 {
-	Ix t = ix_add_k(e, i, w->p[d]), o = ix_div(e, t, k64(e, w->s[d]));
+	Ix t = ix_add_k(e, i, w->pad[d]), o = ix_div(e, t, k64(e, w->stride[d]));
 
 	o = ix_add(e, o, ix_s(i_sub(e, k64(e, 0), a)));
-	Ix rest = ix_add(e, t, ix_mul_k(e, o, -w->s[d]));
+	Ix rest = ix_add(e, t, ix_mul_k(e, o, -w->stride[d]));
 
 	bool vec;
 	V test = ix_in_range(e, rest, k64(e, w->k[d]), &vec);
@@ -128,7 +117,7 @@ holder(Emit *e, const Win *w, int d, Ix i, V a, Valid *valid)
 
 /* 1 where (i, j) holds the first maximum of the window at (oh, ow). */
 static Cell
-is_first_max(Emit *e, const Op *op, const Win *w, const Ix *ix, Ix oh, Ix ow)
+is_first_max(Emit *e, const Op *op, const Window *w, const Ix *ix, Ix oh, Ix ow)
 {
 	DType dt = (DType)val_type(e->g, op->in[0])->dtype;
 	bool vec = e->lanes;
@@ -147,7 +136,7 @@ is_first_max(Emit *e, const Op *op, const Win *w, const Ix *ix, Ix oh, Ix ow)
 		V valid;
 		bool vv;
 		Cell x = eval_plane(e, op->in[0], in, (Valid){NULL, NULL}, low, &valid, &vv);
-		Cell tap = cell_of(i_add(e, i_mul(e, tp.v[0], k64(e, w->k[1])), tp.v[1]), false, DT_i64);
+		Cell tap = cell_of(i_add(e, i_mul_k(e, tp.v[0], w->k[1]), tp.v[1]), false, DT_i64);
 		/* the first tap inside wins over nothing, even if it is -inf */
 		Cell none = cell_bin(e, EX_AND, cell_bin(e, EX_LT, p, cell_const(e, DT_i64, 0)),
 		                     cell_of(valid, vv, DT_bool));
@@ -165,14 +154,14 @@ is_first_max(Emit *e, const Op *op, const Win *w, const Ix *ix, Ix oh, Ix ow)
 static Cell
 eval_pool_dx(Emit *e, const Op *op, const Ix *ix)
 {
-	Win w = win_of(op);
+	Window w = window_of(e->g, op);
 	DType dt = (DType)val_type(e->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d_dx, vec = e->lanes;
 	Val g = op->in[max ? 1 : 0];
 	const Type *from = val_type(e->g, op->out[0]);
 	T t = ctype_v(e, dt, vec);
 	V acc = slot_new(e, t);
-	int64_t n[2] = {(w.k[0] + w.s[0] - 1) / w.s[0], (w.k[1] + w.s[1] - 1) / w.s[1]};
+	int64_t n[2] = {(w.k[0] + w.stride[0] - 1) / w.stride[0], (w.k[1] + w.stride[1] - 1) / w.stride[1]};
 
 	slot_cell(e, acc, cell_const(e, dt, 0), vec);
 	for (Taps tp = taps_begin(n); taps_next(e, &tp);) {
@@ -189,7 +178,7 @@ eval_pool_dx(Emit *e, const Op *op, const Ix *ix)
 			Cell count = cell_const(e, dt, 1);
 
 			for (int d = 0; d < 2; d++) { /* min(start + k, extent) - max(start, 0) */
-				Ix start = ix_add_k(e, ix_mul_k(e, d ? ow : oh, w.s[d]), -w.p[d]);
+				Ix start = ix_add_k(e, ix_mul_k(e, d ? ow : oh, w.stride[d]), -w.pad[d]);
 				Cell lo = ix_cell(e, start, DT_i64),
 				     hi = ix_cell(e, ix_add_k(e, start, w.k[d]), DT_i64);
 				Cell ext = cell_of(extent(e, from->axis[2 + d]), false, DT_i64);

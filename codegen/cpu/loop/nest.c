@@ -409,8 +409,8 @@ tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix)
 		ix[i] = ix_k(e, 0);
 	for (int i = 0; i < t->nouter; i++)
 		rows = i_mul(e, rows, loop_extent(e, n, t->outer[i]));
-	lo = i_mul(e, e->arg_t0, k64(e, t->rows.grain));
-	hi = i_min(e, i_mul(e, e->arg_t1, k64(e, t->rows.grain)), rows);
+	lo = i_mul_k(e, e->arg_t0, t->rows.grain);
+	hi = i_min(e, i_mul_k(e, e->arg_t1, t->rows.grain), rows);
 	r = loop_open(e, lo, hi, 1);
 	int nouter = t->nouter;
 
@@ -421,14 +421,14 @@ tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix)
 		r = i_div(e, r, ext);
 	}
 	if (t->nred > 1) {
-		at.red = i_rem(e, r, k64(e, t->nred));
-		r = i_div(e, r, k64(e, t->nred));
+		at.red = i_rem_k(e, r, t->nred);
+		r = i_div_k(e, r, t->nred);
 	}
 	at.hi = loop_extent(e, n, t->last);
 	if (t->npiece > 1) {
-		at.lo = i_mul(e, i_rem(e, r, k64(e, t->npiece)), k64(e, t->piece));
-		at.hi = i_min(e, i_add(e, at.lo, k64(e, t->piece)), at.hi);
-		r = i_div(e, r, k64(e, t->npiece));
+		at.lo = i_mul_k(e, i_rem_k(e, r, t->npiece), t->piece);
+		at.hi = i_min(e, i_add_k(e, at.lo, t->piece), at.hi);
+		r = i_div_k(e, r, t->npiece);
 	}
 	for (int i = nouter; i-- > 0;) {
 		V ext = loop_extent(e, n, t->outer[i]);

@@ -41,7 +41,8 @@ pool_dx_special(const Graph *g, const Op *op)
 }
 
 typedef struct Windows {
-	int64_t k[2], stride[2], pad[2], in[2], out[2];
+	Window at;
+	int64_t in[2], out[2];
 	bool once;               /* every pixel is in one window */
 	V x, g, dx, oh, ow, plane;
 } Windows;
@@ -53,19 +54,19 @@ pixel(Emit *e, const Windows *w, int64_t r, int64_t s, V *inside)
 	V at[2], ok = NULL;
 
 	for (int d = 0; d < 2; d++) {
-		int64_t first = (d ? s : r) - w->pad[d];
-		V i = i_add(e, i_mul(e, d ? w->ow : w->oh, k64(e, w->stride[d])), k64(e, first));
+		int64_t first = (d ? s : r) - w->at.pad[d];
+		V i = i_add_k(e, i_mul_k(e, d ? w->ow : w->oh, w->at.stride[d]), first);
 
 		at[d] = i;
-		if (first >= 0 && first + (w->out[d] - 1) * w->stride[d] < w->in[d])
+		if (first >= 0 && first + (w->out[d] - 1) * w->at.stride[d] < w->in[d])
 			continue;
-		at[d] = i_min(e, i_max(e, i, k64(e, 0)), k64(e, w->in[d] - 1));
+		at[d] = i_min_k(e, i_max(e, i, k64(e, 0)), w->in[d] - 1);
 		V in = LLVMBuildICmp(here(e), LLVMIntEQ, i, at[d], "");
 
 		ok = ok ? LLVMBuildAnd(here(e), ok, in, "") : in;
 	}
 	*inside = ok;
-	return i_mul(e, i_add(e, i_mul(e, at[0], k64(e, w->in[1])), at[1]), w->plane);
+	return i_mul(e, i_add(e, i_mul_k(e, at[0], w->in[1]), at[1]), w->plane);
 }
 
 static void
@@ -73,21 +74,20 @@ window_lane(Emit *e, void *cx, Ix lane, int u)
 {
 	Windows *w = cx;
 	T vt = vec_of(e, e->l->f32), it = vec_of(e, e->l->i32);
-	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL, x4 = i_mul(e, lane.s, k64(e, 4));
+	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL, x4 = i_mul_k(e, lane.s, 4);
 	V g = vec_load(e,
 	               ptr_at(e, w->g,
 	                      i_add(e,
-	                            i_mul(e, i_mul(e, i_add(e, i_mul(e, w->oh, k64(e, w->out[1])), w->ow), w->plane),
-	                                  k64(e, 4)),
+	                            i_mul_k(e, i_mul(e, i_add(e, i_mul_k(e, w->oh, w->out[1]), w->ow), w->plane), 4),
 	                            x4)),
 	               e->mask);
-	int taps = (int)(w->k[0] * w->k[1]);
+	int taps = (int)(w->at.k[0] * w->at.k[1]);
 
 	(void)u;
 	for (int t = 0; t < taps; t++) {
 		V inside, number = splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0));
 
-		at[t] = i_add(e, i_mul(e, pixel(e, w, t / w->k[1], t % w->k[1], &inside), k64(e, 4)), x4);
+		at[t] = i_add(e, i_mul_k(e, pixel(e, w, t / w->at.k[1], t % w->at.k[1], &inside), 4), x4);
 		mask[t] = inside ? mask_and(e, splat(e, inside), e->mask) : e->mask;
 		V x = vec_load(e, ptr_at(e, w->x, at[t]), mask[t]);
 
@@ -129,7 +129,7 @@ zero_lane(Emit *e, void *cx, Ix lane, int u)
 	const Windows *w = cx;
 
 	(void)u;
-	vec_store(e, ptr_at(e, w->dx, i_mul(e, i_add(e, i_mul(e, w->oh, w->plane), lane.s), k64(e, 4))),
+	vec_store(e, ptr_at(e, w->dx, i_mul_k(e, i_add(e, i_mul(e, w->oh, w->plane), lane.s), 4)),
 	          LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
 }
 
@@ -139,37 +139,36 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	const Type *x = val_type(gc->g, op->in[0]), *g = val_type(gc->g, op->in[1]);
 	int xbuf = group_buffer(gc, op->in[0].id), gbuf = group_buffer(gc, op->in[1].id),
 	    dbuf = group_buffer(gc, op->out[0].id);
-	Windows w = {.once = true};
+	Windows w = {.at = window_of(gc->g, op), .once = true};
 	int64_t full = x->axis[0].n * x->axis[1].n, chunks = ceil_div(full, LANES_CHUNK);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "windows", &fresh);
 
 	for (int d = 0; d < 2; d++) {
-		w.k[d] = attr_ints(op, A_k, NULL)[d], w.stride[d] = attr_ints(op, A_stride, NULL)[d],
-		w.pad[d] = attr_ints(op, A_pad, NULL)[d];
 		w.in[d] = x->axis[2 + d].n, w.out[d] = g->axis[2 + d].n;
-		w.once &= w.k[d] == w.stride[d] && !w.pad[d] && w.in[d] == w.out[d] * w.k[d];
+		w.once &= w.at.k[d] == w.at.stride[d] && !w.at.pad[d] && w.in[d] == w.out[d] * w.at.k[d];
 	}
 	int64_t tasks = w.once ? w.out[0] * chunks : chunks,
-	        work = w.out[1] * w.k[0] * w.k[1] * (full < LANES_CHUNK ? full : LANES_CHUNK) * (w.once ? 1 : w.out[0]);
+	        each = full < LANES_CHUNK ? full : LANES_CHUNK,
+	        work = w.out[1] * w.at.k[0] * w.at.k[1] * each * (w.once ? 1 : w.out[0]);
 	int64_t grain = task_grain(machine_of(gc->g), tasks, (double)work);
 
 	if (fresh) {
 		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = buffer(&e, dbuf);
-		w.plane = i_mul(&e, extent(&e, x->axis[0]), k64(&e, x->axis[1].n));
-		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)),
-		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, tasks)), 1),
-		  chunk = i_rem(&e, t, k64(&e, chunks));
-		V lo = i_min(&e, i_mul(&e, chunk, k64(&e, LANES_CHUNK)), w.plane),
-		  hi = i_min(&e, i_add(&e, lo, k64(&e, LANES_CHUNK)), w.plane);
+		w.plane = i_mul_k(&e, extent(&e, x->axis[0]), x->axis[1].n);
+		V t = loop_open(&e, i_mul_k(&e, e.arg_t0, grain),
+		                i_min_k(&e, i_mul_k(&e, e.arg_t1, grain), tasks), 1),
+		  chunk = i_rem_k(&e, t, chunks);
+		V lo = i_min(&e, i_mul_k(&e, chunk, LANES_CHUNK), w.plane),
+		  hi = i_min(&e, i_add_k(&e, lo, LANES_CHUNK), w.plane);
 
 		if (!w.once) {
 			w.oh = loop_open(&e, k64(&e, 0), k64(&e, w.in[0] * w.in[1]), 1);
 			lane_loop(&e, lo, hi, 1, zero_lane, &w);
 			loop_close(&e);
 		}
-		w.oh = w.once ? i_div(&e, t, k64(&e, chunks)) : loop_open(&e, k64(&e, 0), k64(&e, w.out[0]), 1);
+		w.oh = w.once ? i_div_k(&e, t, chunks) : loop_open(&e, k64(&e, 0), k64(&e, w.out[0]), 1);
 		w.ow = loop_open(&e, k64(&e, 0), k64(&e, w.out[1]), 1);
 		lane_loop(&e, lo, hi, 1, window_lane, &w);
 		for (int i = 0; i < (w.once ? 2 : 3); i++)

@@ -455,15 +455,14 @@ lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx)
 		if (known && k < step)
 			continue;
 		if (known)
-			end = i_add(e, start, k64(e, k / step * step));
+			end = i_add_k(e, start, k / step * step);
 		else
 			end = i_add(e, start,
-			            i_mul(e, i_div(e, i_max(e, i_sub(e, hi, start), k64(e, 0)), k64(e, step)),
-			                  k64(e, step)));
+			            i_mul_k(e, i_div_k(e, i_max(e, i_sub(e, hi, start), k64(e, 0)), step), step));
 		V iv = loop_open(e, start, end, step);
 
 		for (int j = 0; j < u; j++)
-			at[j] = (Ix){.s = i_add(e, iv, k64(e, (int64_t)j * e->W)), .c = 1};
+			at[j] = (Ix){.s = i_add_k(e, iv, (int64_t)j * e->W), .c = 1};
 		e->block_n = u;
 		e->random.n = 0;
 		body(e, cx, at, u);

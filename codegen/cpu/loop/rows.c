@@ -125,7 +125,7 @@ first_elements(Rk *r)
 			V n = i_sub(e, reduced_hi(r, i), at.s);
 			int64_t k;
 
-			lanes = i_min(e, n, k64(e, e->W));
+			lanes = i_min_k(e, n, e->W);
 			if (!is_const(lanes, &k) || k < e->W)
 				e->mask = mask_below(e, lanes);
 			e->lanes = true;
@@ -491,8 +491,8 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		r.rhi = ext;
 		r.piece = at.red;
 		if (npiece > 1) {
-			r.rlo = i_div(e, i_mul(e, at.red, ext), k64(e, npiece));
-			r.rhi = i_div(e, i_mul(e, i_add(e, at.red, k64(e, 1)), ext), k64(e, npiece));
+			r.rlo = i_div_k(e, i_mul(e, at.red, ext), npiece);
+			r.rhi = i_div_k(e, i_mul(e, i_add_k(e, at.red, 1), ext), npiece);
 		}
 		r.count = i_sub(e, r.rhi, r.rlo);
 		for (int i = 1; i < r.nr; i++)
@@ -531,7 +531,7 @@ even_pieces(Emit *e, void *cx, V piece)
 				first = ext;
 			seen = true;
 		}
-	V lo = i_div(e, i_mul(e, piece, first), k), hi = i_div(e, i_mul(e, i_add(e, piece, k64(e, 1)), first), k);
+	V lo = i_div(e, i_mul(e, piece, first), k), hi = i_div(e, i_mul(e, i_add_k(e, piece, 1), first), k);
 
 	return i_mul(e, i_sub(e, hi, lo), inner);
 }

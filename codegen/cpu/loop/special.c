@@ -182,7 +182,7 @@ cumsum_body(Emit *e, Along *a, const Ix *ix)
 	V i = loop_open(e, k64(e, 0), ext, 1);
 
 	memcpy(at, ix, sizeof at);
-	at[a->axis] = ix_s(attr_bool(a->op, A_reverse) ? i_sub(e, i_sub(e, ext, k64(e, 1)), i) : i);
+	at[a->axis] = ix_s(attr_bool(a->op, A_reverse) ? i_sub(e, i_sub_k(e, ext, 1), i) : i);
 	Cell x = cell_cast(e, load_at(e, buffer(e, a->in[0]), dt, offset_of(e, from, at)), acc);
 	Cell s = cell_bin(e, EX_ADD, cell_of(slot_get(e, sum, lt), e->lanes, acc), x);
 
