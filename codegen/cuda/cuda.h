@@ -7,6 +7,7 @@
 #ifndef CODEGEN_CUDA_H
 #define CODEGEN_CUDA_H
 #include "../../ir/ir.h"
+#include "../../ir/window.h"
 #include "../../ir/target.h"
 #include "../space.h"
 #include "emit/emit.h"
@@ -42,6 +43,7 @@ typedef struct Cuda {
 	const Module *m;
 	const Graph *g;
 	int group;                      /* -1: an op outside groups */
+	Params kernel;                  /* of the group, its text parsed; no family: its text has no parameters */
 	uint32_t first, last;           /* its ops */
 	bool *inside, *ready;           /* defined by the group; stored by a kernel before this one */
 	int *phase;                     /* rows.c */

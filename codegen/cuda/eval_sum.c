@@ -6,17 +6,6 @@
 #include "cuda.h"
 #include <string.h>
 
-typedef struct Geo { int64_t s[2], p[2], d[2], groups; } Geo;
-
-static Geo
-geo_of(const Op *op)
-{
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
-	              *d = attr_ints(op, A_dilation, NULL);
-
-	return (Geo){{s[0], s[1]}, {p[0], p[1]}, {d[0], d[1]}, attr_int(op, A_groups)};
-}
-
 typedef struct Sum { const Op *op; const Ix *ix; Ix at[3]; const char *acc; DType dt; } Sum;
 
 static void
@@ -39,51 +28,51 @@ add_inside(Cuda *c, const Sum *s, const char *valid, const Ix *xi, const Ix *yi)
 }
 
 static Ix
-in_row(Cuda *c, const Geo *g, int d, Ix o, Ix k)
+in_row(Cuda *c, const Window *g, int d, Ix o, Ix k)
 {
-	return cu_row_in(c, o, g->s[d], k, g->d[d], g->p[d]);
+	return cu_row_in(c, o, g->stride[d], k, g->dilation[d], g->pad[d]);
 }
 
 static void
 conv_term(Cuda *c, const Sum *s)
 {
 	const Type *w = val_type(c->g, s->op->in[1]);
-	Geo g = geo_of(s->op);
+	Conv g = conv_of(c->g, s->op);
 	Ix cin = s->at[0];
 
 	if (g.groups > 1)
 		cin = cu_ix_add(c,
-		                cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[0].n / g.groups)),
+		                cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, g.out)),
 		                          cu_ix_k(c, w->axis[1].n)),
 		                s->at[0]);
-	Ix x[4] = {s->ix[0], cin, in_row(c, &g, 0, s->ix[2], s->at[1]), in_row(c, &g, 1, s->ix[3], s->at[2])};
+	Ix x[4] = {s->ix[0], cin, in_row(c, &g.at, 0, s->ix[2], s->at[1]), in_row(c, &g.at, 1, s->ix[3], s->at[2])};
 	Ix k[4] = {s->ix[1], s->at[0], s->at[1], s->at[2]};
 
 	add_inside(c, s, "1", x, k);
 }
 
 static Ix
-out_row(Cuda *c, const Geo *g, int d, Ix i, Ix k, const char **valid)
+out_row(Cuda *c, const Window *g, int d, Ix i, Ix k, const char **valid)
 {
-	return cu_row_out(c, i, g->s[d], k, g->d[d], g->p[d], valid);
+	return cu_row_out(c, i, g->stride[d], k, g->dilation[d], g->pad[d], valid);
 }
 
 static void
 conv_dx_term(Cuda *c, const Sum *s)
 {
 	const Type *w = val_type(c->g, s->op->in[1]);
-	Geo g = geo_of(s->op);
+	Conv g = conv_of(c->g, s->op);
 	Ix o = s->at[0], ci = s->ix[1];
 	const char *valid = "1";
 
 	if (g.groups > 1) {
 		o = cu_ix_add(c,
 		              cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[1].n)),
-		                        cu_ix_k(c, w->axis[0].n / g.groups)),
+		                        cu_ix_k(c, g.out)),
 		              s->at[0]);
 		ci = cu_ix_rem(c, s->ix[1], cu_ix_k(c, w->axis[1].n));
 	}
-	Ix h = out_row(c, &g, 0, s->ix[2], s->at[1], &valid), v = out_row(c, &g, 1, s->ix[3], s->at[2], &valid);
+	Ix h = out_row(c, &g.at, 0, s->ix[2], s->at[1], &valid), v = out_row(c, &g.at, 1, s->ix[3], s->at[2], &valid);
 	Ix at[4] = {s->ix[0], o, h, v}, k[4] = {o, ci, s->at[1], s->at[2]};
 
 	add_inside(c, s, valid, at, k);
@@ -93,15 +82,15 @@ static void
 conv_dw_term(Cuda *c, const Sum *s)
 {
 	const Type *w = val_type(c->g, s->op->out[0]);
-	Geo g = geo_of(s->op);
+	Conv g = conv_of(c->g, s->op);
 	Ix ci = s->ix[1];
 
 	if (g.groups > 1)
 		ci = cu_ix_add(c,
-		               cu_ix_mul(c, cu_ix_div(c, s->ix[0], cu_ix_k(c, w->axis[0].n / g.groups)),
+		               cu_ix_mul(c, cu_ix_div(c, s->ix[0], cu_ix_k(c, g.out)),
 		                         cu_ix_k(c, w->axis[1].n)),
 		               s->ix[1]);
-	Ix x[4] = {s->at[0], ci, in_row(c, &g, 0, s->at[1], s->ix[2]), in_row(c, &g, 1, s->at[2], s->ix[3])};
+	Ix x[4] = {s->at[0], ci, in_row(c, &g.at, 0, s->at[1], s->ix[2]), in_row(c, &g.at, 1, s->at[2], s->ix[3])};
 	Ix o[4] = {s->at[0], s->ix[0], s->at[1], s->at[2]};
 
 	add_inside(c, s, "1", x, o);

@@ -189,9 +189,7 @@ group_kernels(Cuda *c)
 {
 	bool stores = c->group >= 0 && group_is_map(c->g, c->group);
 	const Op *special = NULL, *contract = NULL, *red = NULL;
-	Params p;
-
-	space_parse("cuda", NULL, c->group >= 0 ? c->g->group.at[c->group].kernel : NULL, &p);
+	const Params *p = &c->kernel;
 
 	for (uint32_t i = c->first; i < c->last; i++) {
 		const Op *op = &c->g->op.at[i];
@@ -211,20 +209,20 @@ group_kernels(Cuda *c)
 		special_emit(c, special);
 		return;
 	}
-	const CuAlgo *algo = contract ? cu_algo_of(p.family) : NULL;
+	const CuAlgo *algo = contract ? cu_algo_of(p->family) : NULL;
 
 	if (algo && algo->emit) {
 		algo->emit(c, contract);
 		if (red && !algo->reduces)
 			cu_rows_emit(c, cu_rows_threads(c->g, red), 1);
-	} else if (red && p.family == FAMILY_cuda_columns) {
+	} else if (red && p->family == FAMILY_cuda_columns) {
 		cu_columns_emit(c);
-	} else if (red && p.family == FAMILY_cuda_total) {
-		cu_totals_emit(c, p.cuda_total.pieces);
+	} else if (red && p->family == FAMILY_cuda_total) {
+		cu_totals_emit(c, p->cuda_total.pieces);
 	} else if (red) {
-		bool rows = p.family == FAMILY_cuda_rows;
+		bool rows = p->family == FAMILY_cuda_rows;
 
-		cu_rows_emit(c, rows ? p.cuda_rows.threads : BLOCK, rows ? p.cuda_rows.pieces : 1);
+		cu_rows_emit(c, rows ? p->cuda_rows.threads : BLOCK, rows ? p->cuda_rows.pieces : 1);
 	}
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */
@@ -259,6 +257,7 @@ cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32
 			for (int k = 0; k < op->nout; k++)
 				c.inside[op->out[k].id] = true;
 	}
+	space_parse("cuda", NULL, group >= 0 ? g->group.at[group].kernel : NULL, &c.kernel);
 	c.it = is_small(&c) ? "int" : "long long";
 	group_kernels(&c);
 	buf_free(&c.head);

@@ -547,15 +547,14 @@ void
 cu_attention_emit(Cuda *c, const Op *op)
 {
 	Att a = att_of(c->g, op);
-	Params p;
+	const Params *p = &c->kernel;
 
 	a.c = c;
-	space_parse("cuda", NULL, c->g->group.at[c->group].kernel, &p);
-	if (p.family != FAMILY_cuda_attention)
+	if (p->family != FAMILY_cuda_attention)
 		bug("target cuda: '%s' is no kernel of attention", c->g->group.at[c->group].kernel);
-	a.mma = p.cuda_attention.by;
-	a.rows = p.cuda_attention.rows;
-	a.columns = p.cuda_attention.columns;
+	a.mma = p->cuda_attention.by;
+	a.rows = p->cuda_attention.rows;
+	a.columns = p->cuda_attention.columns;
 	a.threads = a.mma ? a.rows * 2 : BLOCK;
 	if (!a.back) {
 		tiles_kernel(&a, FORWARD);

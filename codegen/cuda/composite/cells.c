@@ -710,15 +710,14 @@ void
 cu_cells_emit(Cuda *c, const Op *op)
 {
 	Cells s = cu_cells_of(c->g, op);
-	Params p;
+	const Params *p = &c->kernel;
 
 	s.c = c;
-	space_parse("cuda", NULL, c->g->group.at[c->group].kernel, &p);
-	if (p.family != FAMILY_cuda_cells)
+	if (p->family != FAMILY_cuda_cells)
 		bug("target cuda: '%s' is no kernel of a recurrence", c->g->group.at[c->group].kernel);
-	s.rows = p.cuda_cells.examples;
-	s.threads = p.cuda_cells.threads;
-	s.blocks = p.cuda_cells.blocks;
+	s.rows = p->cuda_cells.examples;
+	s.threads = p->cuda_cells.threads;
+	s.blocks = p->cuda_cells.blocks;
 	if (s.blocks > 1)
 		cu_held_emit(&s);
 	else if (s.back)

@@ -118,15 +118,14 @@ static const char *
 convolution_of(const Graph *g, const Op *op, Region *r)
 {
 	static const uint8_t channels_last[4] = {0, 2, 3, 1};
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
-	              *d = attr_ints(op, A_dilation, NULL);
+	Window w = window_of(g, op);
 
 	r->p.op = op->kind == OP_conv2d ? DNN_CONV : op->kind == OP_conv2d_dx ? DNN_CONV_DX : DNN_CONV_DW;
 	for (int k = 0; k < 3; k++)
 		memcpy(r->type[k].perm, channels_last, sizeof channels_last);
-	memcpy(r->p.pad, p, sizeof r->p.pad);
-	memcpy(r->p.stride, s, sizeof r->p.stride);
-	memcpy(r->p.dilation, d, sizeof r->p.dilation);
+	memcpy(r->p.pad, w.pad, sizeof r->p.pad);
+	memcpy(r->p.stride, w.stride, sizeof r->p.stride);
+	memcpy(r->p.dilation, w.dilation, sizeof r->p.dilation);
 	for (int k = 0; k < 3; k++)
 		tensor_of(&r->type[k], &r->p.tensor[k]);
 	if (op->kind == OP_conv2d_dw && type_marked(val_type(g, op->in[0])))

@@ -164,15 +164,16 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 
 	r->spare = wait > 0 ? wait * rates->flops : 0;
 	r->stores = k == 0 && (op->kind == OP_matmul ||
-	                       (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.stride[0] * f.stride[1] == 1 &&
-	                        !f.pad[0] && !f.pad[1]));
+	                       (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.at.stride[0] * f.at.stride[1] == 1 &&
+	                        !f.at.pad[0] && !f.at.pad[1]));
 	/* an element of the image comes once for each tap that meets it */
 	r->times = across;
+	double stride = (double)(f.at.stride[0] * f.at.stride[1]);
+
 	if (taps && op->kind == OP_conv2d)
-		r->times *= (double)(f.k[0].n * f.k[1].n) / (double)(f.stride[0] * f.stride[1]);
+		r->times *= (double)(f.k[0].n * f.k[1].n) / stride;
 	else if (taps && op->kind == OP_conv2d_dx)
-		r->times *= (double)(f.k[0].n * f.k[1].n) * (f.classes ? (double)(f.stride[0] * f.stride[1]) : 1) /
-		            (f.classes ? 1 : (double)(f.stride[0] * f.stride[1]));
+		r->times *= (double)(f.k[0].n * f.k[1].n) * (f.classes ? stride : 1) / (f.classes ? 1 : stride);
 }
 
 /* ---------------------------------------------------------------- products */
@@ -353,19 +354,22 @@ class_open(Gemm *x)
 	const Type *o = val_type(c->g, x->op->out[0]), *w = val_type(c->g, x->op->in[1]);
 
 	for (int d = 0; d < 2; d++) {
-		Ix s = cu_ix_k(c, f->stride[d]);
+		Ix s = cu_ix_k(c, f->at.stride[d]);
 
-		x->place[d] = f->stride[1 - d] == 1 ? x->b[0]
-		              : d                   ? cu_ix_rem(c, x->b[0], cu_ix_k(c, f->stride[1]))
-		                                    : cu_ix_div(c, x->b[0], cu_ix_k(c, f->stride[1]));
-		if (f->stride[d] == 1)
+		x->place[d] = f->at.stride[1 - d] == 1 ? x->b[0]
+		              : d                      ? cu_ix_rem(c, x->b[0], cu_ix_k(c, f->at.stride[1]))
+		                                       : cu_ix_div(c, x->b[0], cu_ix_k(c, f->at.stride[1]));
+		if (f->at.stride[d] == 1)
 			x->place[d] = "0";
-		Ix shifted = cu_ix_add(c, x->place[d], cu_ix_k(c, f->pad[d]));
+		Ix shifted = cu_ix_add(c, x->place[d], cu_ix_k(c, f->at.pad[d]));
 
 		x->tap[d] = cu_ix_rem(c, shifted, s);
 		x->back[d] = cu_ix_div(c, shifted, s);
-		x->ext_m[1 + d] = cu_ix_parts(c, cu_ix_sub(c, cu_ix_k(c, o->axis[2 + d].n), x->place[d]), f->stride[d]);
-		x->ext_k[d] = cu_ix_parts(c, cu_ix_sub(c, cu_ix_k(c, w->axis[2 + d].n), x->tap[d]), f->stride[d]);
+		Ix left = cu_ix_sub(c, cu_ix_k(c, o->axis[2 + d].n), x->place[d]);
+
+		x->ext_m[1 + d] = cu_ix_parts(c, left, f->at.stride[d]);
+		left = cu_ix_sub(c, cu_ix_k(c, w->axis[2 + d].n), x->tap[d]);
+		x->ext_k[d] = cu_ix_parts(c, left, f->at.stride[d]);
 		/* a filter narrower than the stride misses pixels */
 		const char *taps = cu_fresh(c, 'i');
 

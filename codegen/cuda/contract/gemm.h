@@ -39,7 +39,7 @@ typedef struct Form {
 	const Op *op;
 	int nb, nm, nn, nk;
 	Axis b[MAX_RANK], m[MAX_RANK], n[MAX_RANK], k[MAX_RANK];
-	int64_t stride[2], pad[2], dil[2], groups;
+	Window at; int64_t groups; /* of a convolution */
 	/* conv2d.dx with a stride: b counts the remainders of a pixel's place, each with taps of its own */
 	bool classes;
 } Form;

@@ -42,14 +42,14 @@ part_of(Axis a, int64_t n)
 static void
 dx_classes(Form *f, const Type *o, const Type *w)
 {
-	f->classes = (f->stride[0] > 1 || f->stride[1] > 1) && f->dil[0] == 1 && f->dil[1] == 1 && f->groups == 1 &&
-	             !o->axis[2].mul && !o->axis[3].mul;
+	f->classes = (f->at.stride[0] > 1 || f->at.stride[1] > 1) && f->at.dilation[0] == 1 &&
+	             f->at.dilation[1] == 1 && f->groups == 1 && !o->axis[2].mul && !o->axis[3].mul;
 	if (!f->classes)
 		return;
-	f->b[f->nb++] = axis(f->stride[0] * f->stride[1]);
+	f->b[f->nb++] = axis(f->at.stride[0] * f->at.stride[1]);
 	for (int d = 0; d < 2; d++) {
-		f->m[1 + d] = part_of(o->axis[2 + d], f->stride[d]);
-		f->k[d] = part_of(w->axis[2 + d], f->stride[d]);
+		f->m[1 + d] = part_of(o->axis[2 + d], f->at.stride[d]);
+		f->k[d] = part_of(w->axis[2 + d], f->at.stride[d]);
 	}
 }
 
@@ -57,26 +57,18 @@ Form
 cu_form(const Graph *g, const Op *op)
 {
 	const Type *o = val_type(g, op->out[0]), *x = val_type(g, op->in[1]);
-	const int64_t *s, *p, *d;
 
 	if (op->kind == OP_matmul)
 		return matmul_form(g, op);
 	bool dx = op->kind == OP_conv2d_dx, dw = op->kind == OP_conv2d_dw;
 	const Type *w = dw ? o : x;
-	Form f = {.op = op, .groups = attr_int(op, A_groups), .nm = 3, .nn = 1, .nk = 3};
+	Conv conv = conv_of(g, op);
+	Form f = {.op = op, .at = conv.at, .groups = conv.groups, .nm = 3, .nn = 1, .nk = 3};
 
-	s = attr_ints(op, A_stride, NULL);
-	p = attr_ints(op, A_pad, NULL);
-	d = attr_ints(op, A_dilation, NULL);
-	for (int i = 0; i < 2; i++) {
-		f.stride[i] = s[i];
-		f.pad[i] = p[i];
-		f.dil[i] = d[i];
-	}
 	if (f.groups > 1)
 		f.b[f.nb++] = axis(f.groups);
 	Axis pixels[3] = {(dw ? x : o)->axis[0], (dw ? x : o)->axis[2], (dw ? x : o)->axis[3]},
-	     out = axis(w->axis[0].n / f.groups), taps[3] = {w->axis[2], w->axis[3], dx ? out : w->axis[1]};
+	     out = axis(conv.out), taps[3] = {w->axis[2], w->axis[3], dx ? out : w->axis[1]};
 
 	memcpy(dw ? f.k : f.m, pixels, sizeof pixels);
 	memcpy(dw ? f.m : f.k, taps, sizeof taps);
@@ -139,7 +131,7 @@ matmul_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix)
 static Ix
 row_in(const Gemm *x, int d, Ix o, Ix tap)
 {
-	return cu_row_in(x->c, o, x->f.stride[d], tap, x->f.dil[d], x->f.pad[d]);
+	return cu_row_in(x->c, o, x->f.at.stride[d], tap, x->f.at.dilation[d], x->f.at.pad[d]);
 }
 
 /* The row of the gradient that a pixel and a tap meet. */
@@ -151,13 +143,13 @@ row_out(const Gemm *x, int d, Ix i, Ix tap, const char **valid)
 
 	if (f->classes)
 		return cu_ix_sub(c, cu_ix_add(c, i, x->back[d]), tap);
-	return cu_row_out(c, i, f->stride[d], tap, f->dil[d], f->pad[d], valid);
+	return cu_row_out(c, i, f->at.stride[d], tap, f->at.dilation[d], f->at.pad[d], valid);
 }
 
 static Ix
 tap_of(const Gemm *x, int d, Ix tap)
 {
-	return x->f.classes ? cu_ix_add(x->c, x->tap[d], cu_ix_mul(x->c, tap, cu_ix_k(x->c, x->f.stride[d]))) : tap;
+	return x->f.classes ? cu_ix_add(x->c, x->tap[d], cu_ix_mul(x->c, tap, cu_ix_k(x->c, x->f.at.stride[d]))) : tap;
 }
 
 const char *
@@ -220,7 +212,7 @@ cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix)
 		Ix r[4] = {m[0], in_group(x, n[0], f->n[0].n), m[1], m[2]};
 
 		for (int d = 0; d < 2 && f->classes; d++)
-			r[2 + d] = cu_ix_add(c, x->place[d], cu_ix_mul(c, m[1 + d], cu_ix_k(c, f->stride[d])));
+			r[2 + d] = cu_ix_add(c, x->place[d], cu_ix_mul(c, m[1 + d], cu_ix_k(c, f->at.stride[d])));
 		memcpy(ix, r, sizeof r);
 	}
 	for (int i = 0; i < o->rank; i++)

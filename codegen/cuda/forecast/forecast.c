@@ -484,7 +484,7 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 		int64_t depth = cu_form_count(f.k, f.nk);
 
 		if (f.classes) /* each class has its share of the taps */
-			depth = (depth + f.stride[0] * f.stride[1] - 1) / (f.stride[0] * f.stride[1]);
+			depth = (depth + f.at.stride[0] * f.at.stride[1] - 1) / (f.at.stride[0] * f.at.stride[1]);
 		w->rounds = (double)((cu_tiles_along(depth, w->p.k) + w->p.split - 1) / w->p.split + w->p.stages -
 		                     (w->p.groups ? 2 : 1));
 		w->elements = (double)(w->p.m * w->p.n) / (32.0 * w->warps);

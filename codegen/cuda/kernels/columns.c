@@ -87,15 +87,14 @@ cu_columns_emit(Cuda *c)
 {
 	const Op *red = NULL;
 	Gemm x = {.c = c, .threads = BLOCK};
-	Params p;
+	const Params *p = &c->kernel;
 
 	for (uint32_t i = c->first; i < c->last; i++) /* the last, as select did: layouts may differ */
 		red = !c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0 ? &c->g->op.at[i] : red;
-	space_parse("cuda", NULL, c->g->group.at[c->group].kernel, &p);
-	if (!red || p.family != FAMILY_cuda_columns)
+	if (!red || p->family != FAMILY_cuda_columns)
 		bug("target cuda: '%s' is no kernel of such a group", c->g->group.at[c->group].kernel);
-	x.p.m = p.cuda_columns.m;
-	x.p.n = p.cuda_columns.n;
+	x.p.m = p->cuda_columns.m;
+	x.p.n = p->cuda_columns.n;
 	x.space = val_type(c->g, red->in[0]);
 	x.column = x.space->perm[x.space->rank - 1];
 	x.f = form_of(x.space);

@@ -12,29 +12,19 @@
 /* MOST: channels that a group has on the side that is summed over: their products stand in the text one by one */
 enum { ACCUMULATORS = 96, LANES = 32, PIECES = 128, PIXELS = 4, MOST = 16 };
 
-typedef struct Conv {
+typedef struct Taps {
 	const Op *op;
-	int64_t s[2], p[2], d[2], taps[2];
+	Window w;
 	int64_t in, out;  /* channels of a group, of the image and of the convolution's result */
 	int64_t channels; /* of the result, all groups */
-} Conv;
+} Taps;
 
-static Conv
-conv_of(const Graph *g, const Op *op)
+static Taps
+taps_of(const Graph *g, const Op *op)
 {
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
-	              *d = attr_ints(op, A_dilation, NULL);
-	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
-	int64_t groups = attr_int(op, A_groups);
+	Conv c = conv_of(g, op);
 
-	return (Conv){.op = op,
-	              .s = {s[0], s[1]},
-	              .p = {p[0], p[1]},
-	              .d = {d[0], d[1]},
-	              .taps = {w->axis[2].n, w->axis[3].n},
-	              .in = w->axis[1].n,
-	              .out = w->axis[0].n / groups,
-	              .channels = w->axis[0].n};
+	return (Taps){op, c.at, c.in, c.out, c.out * c.groups};
 }
 
 /* ---------------------------------------------------------------- neighbours */
@@ -56,7 +46,7 @@ small_groups(const Graph *g, const Op *op)
 {
 	if (op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_conv2d_dw)
 		return false;
-	Conv v = conv_of(g, op);
+	Taps v = taps_of(g, op);
 
 	if ((op->kind == OP_conv2d_dx ? v.out : v.in) > MOST)
 		return false;
@@ -85,7 +75,7 @@ cu_depthwise_neighbours(const Graph *g, const Op *op)
 		return pieces_of(g, op) && type_elements(val_type(g, op->out[0])) % 8 == 0;
 	if (!small_groups(g, op))
 		return false;
-	Conv v = conv_of(g, op);
+	Taps v = taps_of(g, op);
 
 	return innermost(val_type(g, op->out[0]), 1) && innermost(val_type(g, op->in[0]), 1) &&
 	       divides(op->kind == OP_conv2d ? v.out : v.in);
@@ -139,7 +129,7 @@ group_first(Cuda *c, Ix channel, int64_t mine, int64_t other)
 /* Products of one tap, inside both planes. x: indices of operand 0 but for its channel; mine, other: channels of a
  * group on the result's side and on operand 0's. */
 static void
-tap_add(Cuda *c, const Conv *v, const char *acc, Ix channel, Ix *x, const Ix *tap, int vec)
+tap_add(Cuda *c, const Taps *v, const char *acc, Ix channel, Ix *x, const Ix *tap, int vec)
 {
 	bool dx = v->op->kind == OP_conv2d_dx;
 	int64_t mine = dx ? v->in : v->out, other = dx ? v->out : v->in;
@@ -187,16 +177,19 @@ tap_add(Cuda *c, const Conv *v, const char *acc, Ix channel, Ix *x, const Ix *ta
 static const char *
 taps_sum(Cuda *c, const Op *op, const Ix *ix, int vec)
 {
-	Conv v = conv_of(c->g, op);
+	Taps v = taps_of(c->g, op);
 	const char *acc = cu_numbers_open(c, vec, 'v', "float", "0"), *valid = "1";
 	Scope loop[2];
 	Ix tap[2], x[4] = {ix[0]};
 
 	for (int d = 0; d < 2; d++)
-		loop[d] = cu_loop_open(c, cu_ix_k(c, v.taps[d]), &tap[d]);
-	for (int d = 0; d < 2; d++)
-		x[2 + d] = op->kind == OP_conv2d ? cu_row_in(c, ix[2 + d], v.s[d], tap[d], v.d[d], v.p[d])
-		                                 : cu_row_out(c, ix[2 + d], v.s[d], tap[d], v.d[d], v.p[d], &valid);
+		loop[d] = cu_loop_open(c, cu_ix_k(c, v.w.k[d]), &tap[d]);
+	for (int d = 0; d < 2; d++) {
+		int64_t s = v.w.stride[d], dil = v.w.dilation[d], pad = v.w.pad[d];
+
+		x[2 + d] = op->kind == OP_conv2d ? cu_row_in(c, ix[2 + d], s, tap[d], dil, pad)
+		                                 : cu_row_out(c, ix[2 + d], s, tap[d], dil, pad, &valid);
+	}
 	Scope in = cu_scope_open(c, "if (%s)", cu_in_plane(c, val_type(c->g, op->in[0]), x, valid));
 
 	tap_add(c, &v, acc, ix[1], x, tap, vec);
@@ -215,11 +208,11 @@ typedef struct Share {
 } Share;
 
 static Share
-share_of(const Graph *g, const Conv *v)
+share_of(const Graph *g, const Taps *v)
 {
 	const Type *out = val_type(g, v->op->in[1]);
 	Share s = {.vec = 8, .lanes = 1, .pieces = 1};
-	int64_t pixels = type_elements(out) / v->channels, all = v->taps[0] * v->taps[1];
+	int64_t pixels = type_elements(out) / v->channels, all = v->w.k[0] * v->w.k[1];
 
 	while (s.vec > 1 && (v->channels % s.vec || !divides(v->out) || s.vec * v->in > ACCUMULATORS))
 		s.vec = s.vec == 8 ? 4 : 1;
@@ -254,7 +247,7 @@ cu_depthwise_select(Graph *g, int group, const Op *op)
 	}
 	if (!innermost(val_type(g, op->in[0]), 1) || !innermost(val_type(g, op->in[1]), 1))
 		return false;
-	Conv v = conv_of(g, op);
+	Taps v = taps_of(g, op);
 	Share s = share_of(g, &v);
 
 	gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_depthwise, .cuda_depthwise = {(int)s.pieces}});
@@ -316,7 +309,7 @@ cu_depthwise_values(Cuda *c, const Op *op, const Ix *ix, int vec)
 
 /* The products of a pixel, added to the sums acc[tap][channel of a group's image][u]. */
 static void
-pixel_add(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix channel, Ix first_tap, const Ix *at)
+pixel_add(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix channel, Ix first_tap, const Ix *at)
 {
 	const Val image = v->op->in[0];
 	bool same = v->in == v->out && s->vec % v->in == 0, whole = s->vec == 1 || v->out % s->vec == 0;
@@ -327,13 +320,13 @@ pixel_add(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix channel, I
 	Scope loop = cu_scope_open(c, "for (int t = 0; t < %d; t++)", (int)s->taps);
 	Ix tap = index_let(c, cu_ix_add(c, first_tap, "t")), k[2];
 
-	k[0] = index_let(c, cu_ix_div(c, tap, cu_ix_k(c, v->taps[1])));
-	k[1] = index_let(c, cu_ix_rem(c, tap, cu_ix_k(c, v->taps[1])));
+	k[0] = index_let(c, cu_ix_div(c, tap, cu_ix_k(c, v->w.k[1])));
+	k[1] = index_let(c, cu_ix_rem(c, tap, cu_ix_k(c, v->w.k[1])));
 	for (int d = 0; d < 2; d++)
-		x[2 + d] = cu_row_in(c, at[1 + d], v->s[d], k[d], v->d[d], v->p[d]);
+		x[2 + d] = cu_row_in(c, at[1 + d], v->w.stride[d], k[d], v->w.dilation[d], v->w.pad[d]);
 	const char *valid = cu_in_plane(c, val_type(c->g, image), x,
-	                                s->tap_blocks > 1 && v->taps[0] * v->taps[1] % s->taps
-	                                        ? cu_in_range(c, k[0], cu_ix_k(c, v->taps[0]))
+	                                s->tap_blocks > 1 && v->w.k[0] * v->w.k[1] % s->taps
+	                                        ? cu_in_range(c, k[0], cu_ix_k(c, v->w.k[0]))
 	                                        : "1");
 	Scope in = cu_scope_open(c, "if (%s)", valid);
 	const char *near = NULL;
@@ -372,7 +365,7 @@ pixel_add(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix channel, I
 
 /* The block's sums of its piece, over its threads along the pixels in their order, into the workspace. */
 static void
-piece_store(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix chunk_block, Ix first_tap, Ix piece)
+piece_store(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix chunk_block, Ix first_tap, Ix piece)
 {
 	const Type *t = val_type(c->g, v->op->out[0]);
 	const char *to = cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset);
@@ -389,7 +382,7 @@ piece_store(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix chunk_bl
 	Ix mine = cu_let(c, "int", 'i', arena_printf(c->a, "%s * %d + (int)threadIdx.x", chunk_block, line)),
 	   tap = cu_let(c, "int", 'i', arena_printf(c->a, "%s + t / %d", first_tap, (int)v->in));
 	Scope in = cu_scope_open(c, "if (threadIdx.x < %d && %s < %lld && %s < %lld)", line, mine,
-	                         (long long)v->channels, tap, (long long)(v->taps[0] * v->taps[1]));
+	                         (long long)v->channels, tap, (long long)(v->w.k[0] * v->w.k[1]));
 
 	cu_line(c, "float sum = 0;");
 	cu_line(c, "#pragma unroll 8");
@@ -397,8 +390,8 @@ piece_store(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix chunk_bl
 	cu_line(c, "\tsum += sums[k * %d + threadIdx.x];", line);
 	ix[0] = mine;
 	ix[1] = v->in > 1 ? cu_let(c, "int", 'i', arena_printf(c->a, "t %% %d", (int)v->in)) : "0";
-	ix[2] = v->taps[0] > 1 ? cu_ix_div(c, tap, cu_ix_k(c, v->taps[1])) : "0";
-	ix[3] = v->taps[1] > 1 ? cu_ix_rem(c, tap, cu_ix_k(c, v->taps[1])) : "0";
+	ix[2] = v->w.k[0] > 1 ? cu_ix_div(c, tap, cu_ix_k(c, v->w.k[1])) : "0";
+	ix[3] = v->w.k[1] > 1 ? cu_ix_rem(c, tap, cu_ix_k(c, v->w.k[1])) : "0";
 	cu_stores_at(c, c->g->group.at[c->group].workspace_offset);
 	cu_line(c, "%s[%s * %lld + %s] = sum;", to, piece, (long long)type_elements(t), cu_element(c, t, ix));
 	cu_scope_close(c, in);
@@ -407,7 +400,7 @@ piece_store(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix chunk_bl
 }
 
 static void
-piece_emit(Cuda *c, const Conv *v, const Share *s, Ix block)
+piece_emit(Cuda *c, const Taps *v, const Share *s, Ix block)
 {
 	const Type *out = val_type(c->g, v->op->in[1]);
 	Ix rest = cu_ix_div(c, block, cu_ix_k(c, s->chunk_blocks)),
@@ -444,7 +437,7 @@ cu_depthwise_emit(Cuda *c, const Op *op)
 
 	if (!pieces)
 		return;
-	Conv v = conv_of(c->g, op);
+	Taps v = taps_of(c->g, op);
 	Share s = share_of(c->g, &v);
 	int64_t blocks = s.chunk_blocks * s.tap_blocks * pieces;
 	double bytes = (double)type_bytes(val_type(c->g, op->in[0])) + (double)type_bytes(val_type(c->g, op->in[1])),

@@ -8,17 +8,7 @@
 #include "../contract/gemm.h"
 #include <string.h>
 
-typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
 typedef struct Taps { Scope loop[2], inside; Ix tap[2], in[4]; } Taps;
-
-static Win
-win_of(const Op *op)
-{
-	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL),
-	              *p = attr_ints(op, A_pad, NULL);
-
-	return (Win){{k[0], k[1]}, {s[0], s[1]}, {p[0], p[1]}};
-}
 
 /* ---------------------------------------------------------------- neighbours */
 /* The number of neighbour u. */
@@ -50,7 +40,7 @@ cu_numbers_open(Cuda *c, int vec, char letter, const char *type, const char *sta
 /* ---------------------------------------------------------------- windows */
 /* Opens loops over the taps of the window at (oh, ow) and an if of those inside x; in: indices of the tap's element. */
 static Taps
-taps_open(Cuda *c, const Win *w, const Type *x, const Ix *ix, Ix oh, Ix ow)
+taps_open(Cuda *c, const Window *w, const Type *x, const Ix *ix, Ix oh, Ix ow)
 {
 	Taps t = {.in = {ix[0], ix[1]}};
 	Ix o[2] = {oh, ow};
@@ -59,8 +49,9 @@ taps_open(Cuda *c, const Win *w, const Type *x, const Ix *ix, Ix oh, Ix ow)
 	for (int d = 0; d < 2; d++)
 		t.loop[d] = cu_loop_open(c, cu_ix_k(c, w->k[d]), &t.tap[d]);
 	for (int d = 0; d < 2; d++) {
-		t.in[2 + d] = cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o[d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d])),
-		                        t.tap[d]);
+		Ix start = cu_ix_add(c, cu_ix_mul(c, o[d], cu_ix_k(c, w->stride[d])), cu_ix_k(c, -w->pad[d]));
+
+		t.in[2 + d] = cu_ix_add(c, start, t.tap[d]);
 		valid = cu_both(c, valid, cu_in_range(c, t.in[2 + d], cu_extent(c, x->axis[2 + d])));
 	}
 	t.inside = cu_scope_open(c, "if (%s)", valid);
@@ -84,7 +75,7 @@ divided(Cuda *c, Cell x, const char *count)
 static const char *
 pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 {
-	Win w = win_of(op);
+	Window w = window_of(c->g, op);
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d;
 	const char *r = cu_numbers_open(c, vec, 'v', cu_c_type(dt), max ? cu_cell_lowest(dt, false).v : "0"),
@@ -120,7 +111,7 @@ pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 /* The number of the tap of the window at o that is its first maximum, -1 of one with no elements: a variable, an
  * array. */
 static const char *
-first_maximum(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
+first_maximum(Cuda *c, const Op *op, const Window *w, const Ix *o, int vec)
 {
 	const Type *xt = val_type(c->g, op->in[0]);
 	DType dt = (DType)xt->dtype;
@@ -196,7 +187,7 @@ numbers_offset(const Cuda *c, const Op *op)
 
 /* The number of the window at o: a variable, an array. */
 static const char *
-number_of(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
+number_of(Cuda *c, const Op *op, const Window *w, const Ix *o, int vec)
 {
 	if (!has_numbers(c))
 		return first_maximum(c, op, w, o, vec);
@@ -214,7 +205,7 @@ number_of(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
 
 /* Adds g of the window at o to the numbers acc of the elements at ix of which it is the first maximum. */
 static void
-add_if_first(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix, const Ix *o, int vec)
+add_if_first(Cuda *c, const Op *op, const Window *w, const char *acc, const Ix *ix, const Ix *o, int vec)
 {
 	DType dt = (DType)val_type(c->g, op->in[1])->dtype;
 	const char *at = number_of(c, op, w, o, vec), *here = cu_fresh(c, 'i');
@@ -222,8 +213,8 @@ add_if_first(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix,
 	Near n = {0};
 
 	for (int d = 0; d < 2; d++)
-		mine[d] = cu_ix_sub(c, cu_ix_add(c, ix[2 + d], cu_ix_k(c, w->p[d])),
-		                    cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])));
+		mine[d] = cu_ix_sub(c, cu_ix_add(c, ix[2 + d], cu_ix_k(c, w->pad[d])),
+		                    cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->stride[d])));
 	cu_line(c, "const int %s = %s * %lld + %s;", here, mine[0], (long long)w->k[1], mine[1]);
 	Cell x = cu_near_open(c, &n, op->in[1], 1, o, vec);
 	Scope s = cu_scope_open(c, "if (%s == %s)", one(c, vec, at), here);
@@ -234,7 +225,7 @@ add_if_first(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix,
 }
 
 static void
-add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *o, int vec)
+add_share(Cuda *c, const Op *op, const Window *w, const char *acc, const Ix *o, int vec)
 {
 	const Type *to = val_type(c->g, op->out[0]);
 	const char *count = cu_ix_k(c, w->k[0] * w->k[1]);
@@ -244,7 +235,8 @@ add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *o, int
 		const char *held[2];
 
 		for (int d = 0; d < 2; d++) {
-			Ix start = cu_ix_add(c, cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d]));
+			Ix first = cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->stride[d])),
+			   start = cu_ix_add(c, first, cu_ix_k(c, -w->pad[d]));
 
 			held[d] = arena_printf(c->a, "held(%s, %lld, %s)", start, (long long)w->k[d],
 			                       cu_extent(c, to->axis[2 + d]));
@@ -261,7 +253,7 @@ add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *o, int
 static const char *
 pool_dx(Cuda *c, const Op *op, const Ix *ix, int vec)
 {
-	Win w = win_of(op);
+	Window w = window_of(c->g, op);
 	bool max = op->kind == OP_max_pool2d_dx;
 	const Type *gt = val_type(c->g, op->in[max]);
 	const char *acc = cu_numbers_open(c, vec, 'v', cu_c_type((DType)gt->dtype), "0"), *valid = "1";
@@ -269,13 +261,13 @@ pool_dx(Cuda *c, const Op *op, const Ix *ix, int vec)
 	Ix back[2], o[4] = {ix[0], ix[1]};
 
 	for (int d = 0; d < 2; d++)
-		loop[d] = cu_loop_open(c, cu_ix_k(c, (w.k[d] + w.s[d] - 1) / w.s[d]), &back[d]);
+		loop[d] = cu_loop_open(c, cu_ix_k(c, (w.k[d] + w.stride[d] - 1) / w.stride[d]), &back[d]);
 	/* the windows, counted back from the last one that can hold it */
 	for (int d = 0; d < 2; d++) {
-		Ix t = cu_ix_add(c, ix[2 + d], cu_ix_k(c, w.p[d]));
+		Ix t = cu_ix_add(c, ix[2 + d], cu_ix_k(c, w.pad[d]));
 
-		o[2 + d] = cu_ix_sub(c, cu_ix_div(c, t, cu_ix_k(c, w.s[d])), back[d]);
-		Ix rest = cu_ix_sub(c, t, cu_ix_mul(c, o[2 + d], cu_ix_k(c, w.s[d])));
+		o[2 + d] = cu_ix_sub(c, cu_ix_div(c, t, cu_ix_k(c, w.stride[d])), back[d]);
+		Ix rest = cu_ix_sub(c, t, cu_ix_mul(c, o[2 + d], cu_ix_k(c, w.stride[d])));
 
 		valid = cu_both(c, valid,
 		                cu_both(c, cu_in_range(c, rest, cu_ix_k(c, w.k[d])),
@@ -317,14 +309,14 @@ cu_window_neighbours(const Graph *g, const Op *op)
 void
 cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *p)
 {
-	Win w = win_of(op);
+	Window w = window_of(g, op);
 	const Type *t = val_type(g, op->in[k]);
 	bool image = op->kind == OP_max_pool2d || op->kind == OP_avg_pool2d || (op->kind == OP_max_pool2d_dx && k == 0);
 	double taps = (double)(w.k[0] * w.k[1]),
 	       bytes = (double)type_elements(t) *
 	               (narrow != DT_none ? dtype_info[narrow].bytes : dtype_info[t->dtype].bytes);
 
-	p->times = image ? taps / (double)(w.s[0] * w.s[1]) : taps;
+	p->times = image ? taps / (double)(w.stride[0] * w.stride[1]) : taps;
 	const Rates *r = &cu_machine(g)->budget.rates;
 
 	p->spare = bytes / r->bytes * r->flops;
@@ -385,7 +377,7 @@ read_for(const Cuda *c, Val v, double *alone)
 void
 cu_windows_emit(Cuda *c, const Op *op)
 {
-	Win w = win_of(op);
+	Window w = window_of(c->g, op);
 	Type t = numbers_type(c->g, op);
 	uint32_t all = (1u << t.rank) - 1;
 	int vec = cu_window_neighbours(c->g, op) && t.axis[1].n % 8 == 0 ? 8 : 1;
