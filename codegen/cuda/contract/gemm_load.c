@@ -366,16 +366,18 @@ store_unit(Gemm *x, const Operand *o, const Ix *ix, const char *keep)
 		cu_scope_close(c, s);
 }
 
-/* Is the index along a unit's chunk in range wherever the unit is? Of several coordinates the innermost is a
- * remainder. */
+/* Is the index along a unit's chunk in range wherever the unit is? Of several coordinates the innermost is a remainder
+ * (cu_split_number), but where all others have extent 1: then it is the index itself. */
 static bool
 chunk_inside(const Gemm *x, const Operand *o)
 {
+	const Ix *ext = o->along_k ? x->ext_k : o->which ? x->ext_n : x->ext_m;
 	int n = o->along_k ? x->f.nk : o->which ? x->f.nn : x->f.nm;
 	int64_t all;
 
-	if (n > 1)
-		return true;
+	for (int k = 0; k < n - 1; k++)
+		if (strcmp(ext[k], "1") != 0)
+			return true;
 	if (o->along_k)
 		return cu_ix_number(x->K, &all) && all % x->p.k == 0;
 	return cu_ix_number(o->which ? x->N : x->M, &all) && all % o->rows == 0;
