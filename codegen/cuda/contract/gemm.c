@@ -449,16 +449,7 @@ tile_open(Gemm *x)
  * other multiplies? Half of them are the sums; where it is wrong, ptxas keeps registers in memory within the loop of
  * products and the kernel is compiled anew (nvrtc.c). By what ptxas made of the kernels of ResNet-50, VGG-16 and BERT
  * these are too many: units of an operand that are made of three tensors and more, an epilogue that reads much ahead.
- * Two parts of k are joined unrolled. Where every block has a multiprocessor to itself there is nothing to share. */
-bool
-cu_gemm_shares(const Gemm *x)
-{
-	const Tiles *p = &x->p;
-
-	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 &&
-	       cu_gemm_tiles(&x->f, p) * p->split > cu_machine(x->c->g)->sms;
-}
-
+ * Two parts of k are joined unrolled. */
 static bool
 two_fit(const Gemm *x)
 {

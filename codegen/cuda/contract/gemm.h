@@ -192,7 +192,7 @@ int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* of the workspace, befo
 /* text after which the sums of all parts are in this block's registers; blocks that are not last go on with the next
  * tile */
 void cu_parts_join(Gemm *x);
-/* gemm.c: may two of the kernel's blocks be on a multiprocessor, with 128 registers for a thread? */
+/* gemm_tiles.c: may two of the kernel's blocks be on a multiprocessor, with 128 registers for a thread? */
 bool cu_gemm_shares(const Gemm *x);
 /* of the workspace, for the group's reductions */
 int64_t cu_states_bytes(const Graph *g, int group, const Form *f, const Tiles *p);

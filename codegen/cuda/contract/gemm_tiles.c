@@ -125,6 +125,16 @@ cu_gemm_tiles(const Form *f, const Tiles *p)
 	       cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
 }
 
+/* Where every block has a multiprocessor to itself there is nothing to share. */
+bool
+cu_gemm_shares(const Gemm *x)
+{
+	const Tiles *p = &x->p;
+
+	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 &&
+	       cu_gemm_tiles(&x->f, p) * p->split > cu_machine(x->c->g)->sms;
+}
+
 bool
 cu_gemm_has_parts(const Op *op, const Form *f, const Load *l)
 {
