@@ -24,9 +24,11 @@ arg_eps(Call *c, double *eps)
 {
 	if (!arg_num(c, "eps", 0, INFINITY, eps))
 		return false;
-	return *eps < 1 ? true
-	                : call_fail(c, call_loc(c, "eps"),
-	                            "eps is %g, needs less than 1; the number of channels is the input's own", *eps);
+	if (*eps >= 1)
+		sema_warning(c->sema, call_loc(c, "eps"),
+		             "%s: eps is %g: if that is the number of channels, leave it out; it is the input's own",
+		             c->op->name, *eps);
+	return true;
 }
 
 /* v [C] against axis 1 of a tensor of the given rank. */
