@@ -58,14 +58,8 @@ WindowTaps
 window_taps(const Window *w, int i, bool back, int64_t o, int64_t in, int64_t *step, int64_t *move)
 {
 	WindowTaps t = {0, 0, 0};
-	int64_t stride = w->stride[i], pad = w->pad[i], dil = w->dilation[i], g = stride, d = dil;
+	int64_t stride = w->stride[i], pad = w->pad[i], dil = w->dilation[i], g = gcd_i64(stride, dil);
 
-	while (d) {
-		int64_t r = g % d;
-
-		g = d;
-		d = r;
-	}
 	*step = back ? stride / g : 1;
 	*move = back ? -dil / g : dil;
 	for (int64_t r = 0; r < w->k[i]; r++) {

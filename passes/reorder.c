@@ -3,13 +3,12 @@
  * In: a fused graph.   Out: the same ops in another legal order, ops of a group contiguous; stage scheduled.
  * The frontend's and autodiff's order (forward, then backward in reverse) is the backbone; two kinds of group leave it.
  * - Sources (no activation goes in: constants, packed weights, masks) run just before their first reader: they live
- * short.
+ *   short.
  * - Sinks (all results go to stores: the optimizer) run as soon as their operands stand and every reader of the old
- * value is
- *    done: a gradient dies at once, and no full set of gradients ever exists. Where every gradient must be there first
- * (clip_norm), the data dependences say so by themselves. Loads and small values that they need and that no data goes
- * into
- *    (the rate, Adam's corrections) come first of all: behind the last gradient, they would hold up every update.
+ *   value is done: a gradient dies at once, and no full set of gradients ever exists. Where every gradient must be
+ *   there first (clip_norm), the data dependences say so by themselves. Loads and small values that they need and that
+ *   no data goes into (the rate, Adam's corrections) come first of all: behind the last gradient, they would hold up
+ *   every update.
  * Where the target wants updates together (few launches for all parameters) they wait for the graph's end, and casts of
  * states stand at its start; gradients of shards, which travel to other processes, wait for an eighth of all only.
  * Checks come before any store, so that bad input stops a step before it changes anything.

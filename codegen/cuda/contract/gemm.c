@@ -163,9 +163,7 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 	        elements * (wide ? 4 : 2) / rates->bytes - op_flops(g, op) / (wide ? rates->flops : rates->products);
 
 	r->spare = wait > 0 ? wait * rates->flops : 0;
-	r->stores = k == 0 && (op->kind == OP_matmul ||
-	                       (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.at.stride[0] * f.at.stride[1] == 1 &&
-	                        !f.at.pad[0] && !f.at.pad[1]));
+	r->stores = k == 0 && (op->kind == OP_matmul || (op->kind == OP_conv2d && window_is_point(&f.at)));
 	/* an element of the image comes once for each tap that meets it */
 	r->times = across;
 	double stride = (double)(f.at.stride[0] * f.at.stride[1]);

@@ -31,9 +31,7 @@ cu_is_matrix(const Gemm *x, int which)
 
 	if (x->op->kind == OP_matmul)
 		return f->nb == 0 && (which == 0 || t->rank == 2) && has_perm(t, "01234567");
-	const Type *w = dw ? val_type(x->c->g, x->op->out[0]) : val_type(x->c->g, x->op->in[1]);
-	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->at.stride[0] == 1 && f->at.stride[1] == 1 &&
-	             f->at.pad[0] == 0 && f->at.pad[1] == 0;
+	bool point = window_is_point(&f->at);
 
 	if (f->groups > 1 || f->classes)
 		return false;
