@@ -24,6 +24,7 @@ typedef struct KernelRec {
 	bool check;
 	bool shares;                 /* a thread's share of the tasks is one call (rt_parallel_shares) */
 	int64_t whole;               /* so many tasks in a row have work in common (rt_parallel_whole); 0: none */
+	int64_t turns;               /* that tasks are done in, numbered on (rt_parallel_turns); 0: once */
 	int threads;                 /* that take part, at most (rt_parallel_few); 0: all */
 	/* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
 	bool once;

@@ -208,6 +208,8 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		           kernel && !strcmp(kernel, PLAIN_KERNEL) ? ", \"plain\": true" : "");
 		if (k->whole)
 			buf_printf(b, ", \"whole\": %lld", (long long)k->whole);
+		if (k->turns)
+			buf_printf(b, ", \"turns\": %lld", (long long)k->turns);
 		if (k->threads)
 			buf_printf(b, ", \"threads\": %d", k->threads);
 		if (k->cut)

@@ -139,8 +139,8 @@ put_budget(Buf *b, const Budget *w)
 		buf_printf(b, "%-20s tasks of %d rows\n", "wide products", w->task_rows);
 	if (w->copy_steps)
 		buf_printf(b, "%-20s copied for sums of %d steps or more\n", "transposed operands", w->copy_steps);
-	if (w->plain_steps)
-		buf_printf(b, "%-20s plain products in each step\n", "recurrences");
+	if (w->slow_l3)
+		buf_printf(b, "%-20s plain products in each step; wide ones by units\n", "recurrences");
 	if (w->blocks) {
 		buf_printf(b, "%-20s ", "tiles of a block");
 		put_size(b, w->shared);

@@ -484,9 +484,10 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 		printf("%s{\"name\": ", k ? ", " : "");
 		rt_json_text(stdout, r->name);
 		printf(", \"seconds\": %.9g, \"gflop\": %.9g, \"bytes\": %.9g, \"tasks\": %lld, \"whole\": %lld, "
-		       "\"shares\": %s, \"layers\": ", t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes,
+		       "\"turns\": %lld, \"shares\": %s, \"layers\": ",
+		       t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes,
 		       (long long)rt_row_tasks(r, b->h->program.batch), (long long)(r->whole ? r->whole : 1),
-		       r->shares ? "true" : "false");
+		       (long long)(r->turns ? r->turns : 1), r->shares ? "true" : "false");
 		rt_json_text(stdout, r->layers);
 		printf(", \"where\": ");
 		rt_json_text(stdout, r->where);

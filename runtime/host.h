@@ -148,6 +148,7 @@ typedef struct RtRow {          /* one kernel call */
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
 	int64_t whole;                              /* tasks with work in common; 0: none */
+	int64_t turns;                              /* that the tasks are done in, numbered on; 0: once */
 	int64_t threads;                            /* that take part, at most; 0: all */
 	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
 	bool early; int join;                       /* what early joins need; index of the join that it is, -1 */

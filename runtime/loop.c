@@ -277,6 +277,20 @@ rt_parallel_few(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int6
 }
 
 void
+rt_parallel_turns(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t turns, int64_t threads)
+{
+	RtThreads *pool = rt_host(run)->threads;
+	int used = rt_threads_used(pool);
+	Launch l = {.run = run, .kernel = k, .off = off};
+
+	if (threads && threads < used)
+		rt_threads_use(pool, (int)threads);
+	for (int64_t turn = 0; turn < turns; turn++, l.first += tasks)
+		rt_threads_run_shares(pool, loop_launch, &l, tasks);
+	rt_threads_use(pool, used);
+}
+
+void
 rt_parallel_own(RtRun *run, RtKernel *k, const int64_t *off, int64_t row)
 {
 	RtHost *h = rt_host(run);
@@ -295,6 +309,8 @@ rt_row_run(RtHost *h, const RtRow *r, const int64_t *off)
 
 	if (r->cut)
 		rt_parallel_own(&h->run, k, off, r - h->program.graph[RT_G_UPDATE].row);
+	else if (r->turns)
+		rt_parallel_turns(&h->run, k, off, tasks, r->turns, r->threads);
 	else if (r->threads)
 		rt_parallel_few(&h->run, k, off, tasks, r->shares ? RT_SHARES : r->whole, r->threads);
 	else if (r->shares)

@@ -327,6 +327,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->plain = rt_json_bool(o, "plain", false);
 		r->shares = rt_json_bool(o, "shares", false);
 		r->whole = rt_json_int(o, "whole", 0);
+		r->turns = rt_json_int(o, "turns", 0);
 		r->threads = rt_json_int(o, "threads", 0);
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
 		r->early = rt_json_bool(o, "early", false);
@@ -336,7 +337,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		    !program_gradients(r, rt_json_get(o, "gradients"), e))
 			return false;
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 ||
-		    r->threads < 0 || (nkernel >= 0 && r->fn >= nkernel))
+		    r->turns < 0 || r->threads < 0 || (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}
 	return true;

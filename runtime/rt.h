@@ -90,7 +90,10 @@ void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tas
 /* the same; each `whole` tasks, from the first on, have work in common that a call does once: they are parted only
  * where there are too few of them for the threads */
 void rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole);
-/* one of these three by so many threads at most; whole 0: the first, RT_SHARES: the second */
+/* `turns` times so many tasks, numbered on: each turn as rt_parallel_shares, and a barrier behind it. A thread has the
+ * same share of every turn. threads: at most; 0: all */
+void rt_parallel_turns(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t turns, int64_t threads);
+/* one of the first three by so many threads at most; whole 0: the first, RT_SHARES: the second */
 #define RT_SHARES (-1)
 void rt_parallel_few(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole, int64_t threads);
 /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */

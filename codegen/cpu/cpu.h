@@ -361,7 +361,7 @@ typedef struct GroupCx {
 
 typedef struct Rows {
 	int64_t rows; int32_t mul, div; int64_t grain;
-	bool shares; int64_t whole, each; /* as in KernelRec */
+	bool shares; int64_t whole, each, turns; /* as in KernelRec */
 } Rows;
 typedef struct Out { Val v; int buf; } Out;              /* a value and where it is stored */
 

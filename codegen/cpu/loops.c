@@ -150,7 +150,7 @@ launch(Loops *p, const KernelRec *k, uint32_t row, V arena, V n, V off)
 	if (!k->mul) {
 		int64_t t = (k->rows + k->grain - 1) / k->grain;
 
-		if (t == 1 && !k->scratch) {
+		if (t == 1 && !k->turns && !k->scratch) {
 			call(p, fn, (V[]){arena, off, n, kk(p, 0), kk(p, 1), LLVMConstNull(p->l->ptr)}, 6);
 			return;
 		}
@@ -162,12 +162,17 @@ launch(Loops *p, const KernelRec *k, uint32_t row, V arena, V n, V off)
 			rows = LLVMBuildSDiv(p->b, rows, kk(p, k->div), "");
 		tasks = LLVMBuildSDiv(p->b, LLVMBuildAdd(p->b, rows, kk(p, k->grain - 1), ""), kk(p, k->grain), "");
 	}
-	if (k->threads == 1 && !k->scratch) {
+	if (k->threads == 1 && !k->scratch && !k->turns) {
 		call(p, fn, (V[]){arena, off, n, kk(p, 0), tasks, LLVMConstNull(p->l->ptr)}, 6);
 		return;
 	}
 	T args[6] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64, p->l->i64, p->l->i64};
 
+	if (k->turns) {
+		call(p, helper(p, "rt_parallel_turns", p->l->voidt, args, 6),
+		     (V[]){p->run, fn, off, tasks, kk(p, k->turns), kk(p, k->threads)}, 6);
+		return;
+	}
 	if (k->threads) {
 		call(p, helper(p, "rt_parallel_few", p->l->voidt, args, 6),
 		     (V[]){p->run, fn, off, tasks, kk(p, k->shares ? RT_SHARES : k->whole), kk(p, k->threads)}, 6);

@@ -51,7 +51,7 @@ def kernel_seconds(kernel, threads, barrier, thread):
     if tasks <= 1 or threads == 1:
         return kernel["seconds"]
     most = makespan(tasks, threads, kernel["whole"], 1 if kernel["shares"] else CHUNKS)
-    return kernel["seconds"] * most / tasks + barrier + thread * threads
+    return kernel["seconds"] * most / tasks + (barrier + thread * threads) * kernel.get("turns", 1)
 
 
 def simulate(kernels, threads, barrier, thread):
@@ -66,7 +66,7 @@ def report(name, kernels, counts, barrier, thread, worst):
         total = sum(each)
         tries = {n: sum(simulate(kernels, n, barrier, thread)) for n in counts if n <= t}
         best = min(tries, key=tries.get)
-        parallel = sum(barrier + thread * t for k in kernels if k["tasks"] > 1)
+        parallel = sum((barrier + thread * t) * k.get("turns", 1) for k in kernels if k["tasks"] > 1)
         rows.append({"threads": t, "ms": total * 1e3, "efficiency": one / total / t,
                      "barriers": parallel / total, "shares": (total - parallel - one / t) / total,
                      "best": best, "best_ms": tries[best] * 1e3})

@@ -90,6 +90,20 @@ rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 	}
 }
 
+/* Turns, in each of which calls are cut anywhere. */
+void
+rt_parallel_turns(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t turns, int64_t threads)
+{
+	static _Alignas(64) uint8_t scratch[2 << 20];
+
+	(void)threads;
+	for (int64_t first = 0; first < tasks * turns; first += tasks)
+		for (int64_t n, at = 0; at < tasks; at += n) {
+			n = 1 + (int64_t)(next_random(&shuffle_state) % (uint64_t)(tasks - at));
+			k(run->arena, off, run->n, first + at, first + at + n, scratch);
+		}
+}
+
 /* Tasks that have work in common, in calls of some of them. */
 void
 rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole)

@@ -89,11 +89,11 @@ state_row(const RnnMain *m, int which, V row)
 	return mem_at(m->e, &rows, row);
 }
 
-/* The row of the gates' gradients that the product reads. */
+/* The row of a step's gradients of the gates, which begin at `grads`: the product reads it. */
 static V
-grad_row(const RnnMain *m, V row)
+grad_row(const RnnMain *m, V grads, V row)
 {
-	Mem rows = mem_axes(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->grad)), BY(m->s->grad_row));
+	Mem rows = mem_axes(m->e, grads, BY(m->s->grad_row));
 
 	return mem_at(m->e, &rows, row);
 }
@@ -135,7 +135,7 @@ copy_state(const RnnMain *m, V arena, int which, bool in)
 
 	if (!arena)
 		return;
-	LOOP(e, row, m->lo, m->hi, 1) LOOP(e, j, k64(e, 0), k64(e, m->s->h), e->W) {
+	LOOP(e, row, m->lo, m->hi, 1) LOOP(e, j, m->j, m->end, e->W) {
 		Unit u = unit_open(e, j, m->s->h);
 		V a = row_of(m, arena, row, NULL, 0), b = state_row(m, which, row);
 
@@ -236,6 +236,31 @@ gates_copy(const RnnMain *m, V first, V count, V panel, V t, V to)
 	}
 }
 
+/* Fetches what a unit-wise part will read soon: `blocks` blocks of the row at step t. */
+static void
+units_fetch(const RnnMain *m, V base, V row, V t, int64_t blocks, V j)
+{
+	Unit u = {m->e, j, NULL, m->s->h};
+	V at = row_of(m, base, row, t, blocks);
+
+	for (int k = 0; k < blocks; k++)
+		prefetch(m->e, unit_at(&u, at, k), 2);
+}
+
+/* What the input adds to the gates of these examples in the panel after this one, or in the next step's first: each
+ * line is a line of memory by itself, and nobody else would ask for it in time. */
+static void
+gates_fetch(const RnnMain *m, V first, V count, V panel, V t)
+{
+	Emit *e = m->e;
+	V next = i_add_k(e, panel, 1), last = LLVMBuildICmp(here(e), LLVMIntEQ, next, m->panels, "");
+	V then = m->s->reverse ? i_max(e, i_sub_k(e, t, 1), k64(e, 0)) : i_min_k(e, i_add_k(e, t, 1), m->s->t - 1);
+	V at = LLVMBuildSelect(here(e), last, m->panel, next, ""), step = LLVMBuildSelect(here(e), last, then, t, "");
+
+	LOOP(e, i, k64(e, 0), count, 1)
+		units_fetch(m, m->in[0], i_add(e, first, i), step, m->s->gates, i_mul_k(e, at, m->s->p.lanes));
+}
+
 /* Memory of the function's own on a cache line: `count` numbers. */
 static V
 own_numbers(Emit *e, int64_t count)
@@ -289,6 +314,8 @@ panel_forward(const RnnMain *m, const Forward *f, V panel, V t, V from, V to)
 
 	for (int i = 0; i < f->sides; i++)
 		gates_copy(m, first, rows, part[i], t, mem_at(e, &f->input, k64(e, i)));
+	if (f->sides == 1)
+		gates_fetch(m, first, rows, panel, t);
 	if (s->halves)
 		rnn_halves_tile(m, i_div_k(e, first, 2), count, mem_at(e, &f->halves_weights, panel), f->products,
 		                f->sums.base);
@@ -301,6 +328,25 @@ panel_forward(const RnnMain *m, const Forward *f, V panel, V t, V from, V to)
 		           from, to);
 	loop_close(e);
 }
+
+/* By units turn 0 makes the states ready, turn i does step i - 1, and the last one hands the states on; by examples all
+ * of it is done at once. */
+static V
+steps_from(const RnnMain *m)
+{
+	return m->turn ? i_max(m->e, i_sub_k(m->e, m->turn, 1), k64(m->e, 0)) : k64(m->e, 0);
+}
+
+static V
+steps_to(const RnnMain *m)
+{
+	return m->turn ? m->turn : k64(m->e, m->s->t);
+}
+
+#define BEFORE_STEPS(m) LOOP((m)->e, before, (m)->turn ? (m)->turn : k64((m)->e, 0), k64((m)->e, 1), 1)
+#define BEHIND_STEPS(m) \
+	LOOP((m)->e, behind, k64((m)->e, (m)->s->t), \
+	     (m)->turn ? i_add_k((m)->e, (m)->turn, 1) : k64((m)->e, (m)->s->t + 1), 1)
 
 static void
 forward_emit(RnnMain *m)
@@ -316,10 +362,12 @@ forward_emit(RnnMain *m)
 	                                                            [S_BK] = nr * 4,
 	                                                            [S_CM] = (s->halves ? nr : columns) * 4,
 	                                                            [S_NK] = s->halves ? s->k2 : s->h});
-	copy_state(m, start, 0, true);
-	if (s->lstm)
-		copy_state(m, m->in[3], 2, true);
-	TIMES(e, step, s->t) {
+	BEFORE_STEPS(m) {
+		copy_state(m, start, 0, true);
+		if (s->lstm)
+			copy_state(m, m->in[3], 2, true);
+	}
+	LOOP(e, step, steps_from(m), steps_to(m), 1) {
 		V t = s->reverse ? i_sub(e, k64(e, s->t - 1), step) : step;
 		V is_odd = LLVMBuildICmp(here(e), LLVMIntNE, i_rem_k(e, step, 2), k64(e, 0), "");
 		V from = LLVMBuildSelect(here(e), is_odd, odd, even, ""),
@@ -327,12 +375,14 @@ forward_emit(RnnMain *m)
 
 		if (s->halves)
 			rnn_halves_sums(m, from, s->state_row);
-		TIMES(e, panel, s->npanel)
+		LOOP(e, panel, m->panel, m->panels, 1)
 			panel_forward(m, &f, panel, t, from, to);
 	}
-	copy_state(m, m->out[s->lstm ? 3 : 2], (int)(s->t % 2), false);
-	if (s->lstm)
-		copy_state(m, m->out[4], 2, false);
+	BEHIND_STEPS(m) {
+		copy_state(m, m->out[s->lstm ? 3 : 2], (int)(s->t % 2), false);
+		if (s->lstm)
+			copy_state(m, m->out[4], 2, false);
+	}
 }
 
 /* ---------------------------------------------------------------- backward */
@@ -365,12 +415,11 @@ row_before(const RnnMain *m, V base, V start, V row, V step, V t)
 }
 
 static void
-lstm_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
+lstm_unit_back(const RnnMain *m, const Unit *u, V d, V row, V step, V t, V live)
 {
 	Emit *e = m->e;
 	V dh_row = state_row(m, 0, row), dc_row = state_row(m, 1, row), gates = row_of(m, m->in[3], row, t, 4),
 	  out = row_of(m, m->out[0], row, t, 4);
-	V d = grad_row(m, row);
 	Cell g[4], dh = unit_load(u, dh_row, 0), dc = unit_load(u, dc_row, 0), h, c,
 	           tc = apply(e, OP_tanh, unit_load(u, row_of(m, m->in[4], row, t, 1), 0));
 	Cell before = unit_load(u, row_before(m, m->in[4], m->in[6], row, step, t), 0);
@@ -388,12 +437,11 @@ lstm_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
 }
 
 static void
-gru_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
+gru_unit_back(const RnnMain *m, const Unit *u, V d, V row, V step, V t, V live)
 {
 	Emit *e = m->e;
 	V dh_row = state_row(m, 0, row), gates = row_of(m, m->in[2], row, t, 4), di = row_of(m, m->out[0], row, t, 3),
 	  dhid = row_of(m, m->out[1], row, t, 3);
-	V d = grad_row(m, row);
 	Cell g[4], old = unit_load(u, dh_row, 0), h, dn, part,
 	           before = unit_load(u, row_before(m, m->in[3], m->in[5], row, step, t), 0);
 
@@ -412,58 +460,128 @@ gru_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
 	unit_store(u, dh_row, 0, if_live(e, live, mul(e, h, g[1]), old));
 }
 
+/* Gradients of the gates at step t (`step` forward), of these tasks' examples and units, to `grads`. */
+static void
+gates_back(const RnnMain *m, V step, V t, V grads)
+{
+	Emit *e = m->e;
+	const RnnSeq *s = m->s;
+
+	LOOP(e, row, m->lo, m->hi, 1) {
+		V live = is_live(m, row, t), to = grad_row(m, grads, row);
+		V next = i_min(e, i_add_k(e, row, 1), i_sub_k(e, m->hi, 1));
+
+		LOOP(e, j, m->j, m->end, e->W) {
+			Unit u = unit_open(e, j, s->h);
+
+			units_fetch(m, m->in[0], next, t, 1, j);
+			units_fetch(m, m->in[s->lstm ? 3 : 2], next, t, 4, j);
+			units_fetch(m, m->in[s->lstm ? 4 : 3], next, t, 1, j);
+			(s->lstm ? lstm_unit_back : gru_unit_back)(m, &u, to, row, step, t, live);
+		}
+	}
+}
+
+/* A step's gradients of the gates times W_hh, added to the running gradients of these tasks' examples and panels. */
+static void
+products_back(const RnnMain *m, V grads)
+{
+	Emit *e = m->e;
+	const RnnSeq *s = m->s;
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
+	V weights = ptr_at(e, m->ws, k64(e, s->weights)), dh = state_region(m, 0).base, at, count;
+	/* [example], [panel], [example][panel] */
+	Mem left = mem_axes(e, grads, BY(s->grad_row)),
+	    right = mem_dense(e, weights, DT_f32, s->npanel, s->gates * s->h, nr),
+	    sums = mem_axes(e, dh, BY(s->state_row), BY(nr * 4));
+
+	if (s->halves) {
+		rnn_halves_back(m, grads, weights, dh);
+		return;
+	}
+	LOOP(e, panel, m->panel, m->panels, 1) {
+		tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
+		V first = i_add(e, m->lo, at);
+
+		tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &left, first), mem_at(e, &right, panel),
+		          mem_at(e, &sums, first, panel), NULL, NULL, m->strides, k64(e, 1));
+		loop_close(e);
+	}
+}
+
+/* The gradients of the gates of the i-th step backward. By units others still read those before: two take turns. */
+static V
+grads_of(const RnnMain *m, V i)
+{
+	Emit *e = m->e;
+	Mem grads = mem_axes(e, ptr_at(e, m->ws, k64(e, m->s->grad)), BY(m->s->grads));
+
+	return m->turn ? mem_at(e, &grads, i_rem_k(e, i, 2)) : grads.base;
+}
+
 static void
 backward_emit(RnnMain *m)
 {
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
-	int64_t nr = (int64_t)s->p.nv * s->p.lanes, k = s->gates * s->h;
-	V weights = ptr_at(e, m->ws, k64(e, s->weights)), grads = ptr_at(e, m->ws, k64(e, s->grad)),
-	  dh = state_region(m, 0).base, at, count;
-	/* [example], [panel], [example][panel] */
-	Mem left = mem_axes(e, grads, BY(s->grad_row)), right = mem_dense(e, weights, DT_f32, s->npanel, k, nr),
-	    sums = mem_axes(e, dh, BY(s->state_row), BY(nr * 4));
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
 
 	m->strides = strides_of_numbers(
 	        e, (const int64_t[S_COUNT]){[S_AM] = s->halves ? s->sums_row : s->grad_row,
 	                                    [S_AK] = 4,
 	                                    [S_BK] = nr * 4,
 	                                    [S_CM] = s->halves ? s->products_row : s->state_row,
-	                                    [S_NK] = s->halves ? s->k2 : k});
-	copy_state(m, m->in[1], 0, true);
-	if (s->lstm)
-		copy_state(m, m->in[2], 1, true);
-	TIMES(e, turn, s->t) {
-		V step = i_sub(e, k64(e, s->t - 1), turn), t = s->reverse ? turn : step;
-
-		LOOP(e, row, m->lo, m->hi, 1) {
-			V live = is_live(m, row, t);
-
-			LOOP(e, j, k64(e, 0), k64(e, s->h), e->W) {
-				Unit u = unit_open(e, j, s->h);
-
-				(s->lstm ? lstm_unit_back : gru_unit_back)(m, &u, row, step, t, live);
-			}
-		}
-		if (s->halves)
-			rnn_halves_back(m, grads, weights, dh);
-		else
-			TIMES(e, panel, s->npanel) {
-				tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
-				V first = i_add(e, m->lo, at);
-
-				tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &left, first),
-				          mem_at(e, &right, panel), mem_at(e, &sums, first, panel), NULL, NULL,
-				          m->strides, k64(e, 1));
-				loop_close(e);
-			}
+	                                    [S_NK] = s->halves ? s->k2 : s->gates * s->h});
+	BEFORE_STEPS(m) {
+		copy_state(m, m->in[1], 0, true);
+		if (s->lstm)
+			copy_state(m, m->in[2], 1, true);
 	}
-	copy_state(m, m->out[s->lstm ? 1 : 2], 0, false);
-	if (s->lstm)
-		copy_state(m, m->out[2], 1, false);
+	/* by units the product of the step before this turn's gates, which take its sums */
+	if (m->turn)
+		LOOP(e, i, steps_from(m), steps_to(m), 1)
+			products_back(m, grads_of(m, i));
+	V from = m->turn ? m->turn : k64(e, 0),
+	  to = m->turn ? i_min_k(e, i_add_k(e, m->turn, 1), s->t) : k64(e, s->t);
+
+	LOOP(e, i, from, to, 1) {
+		V step = i_sub(e, k64(e, s->t - 1), i), t = s->reverse ? i : step;
+
+		gates_back(m, step, t, grads_of(m, i));
+		if (!m->turn)
+			products_back(m, grads_of(m, i));
+	}
+	BEHIND_STEPS(m) {
+		copy_state(m, m->out[s->lstm ? 1 : 2], 0, false);
+		if (s->lstm)
+			copy_state(m, m->out[2], 1, false);
+	}
 }
 
 /* ---------------------------------------------------------------- the op */
+/* What these tasks are. */
+static void
+rnn_tasks(RnnMain *m)
+{
+	Emit *e = m->e;
+	const RnnSeq *s = m->s;
+	V all = extent(e, s->n);
+
+	if (!s->units) {
+		m->lo = i_mul_k(e, e->arg_t0, s->rows), m->hi = i_min(e, i_mul_k(e, e->arg_t1, s->rows), all);
+		m->panel = m->j = k64(e, 0), m->panels = k64(e, s->npanel), m->end = k64(e, s->h);
+		return;
+	}
+	int64_t of_panel = s->back ? (int64_t)s->p.nv * s->p.lanes : s->p.lanes;
+
+	m->turn = i_div_k(e, e->arg_t0, s->npanel);
+	V first = i_mul_k(e, m->turn, s->npanel);
+
+	m->lo = k64(e, 0), m->hi = all;
+	m->panel = i_sub(e, e->arg_t0, first), m->panels = i_sub(e, e->arg_t1, first);
+	m->j = i_mul_k(e, m->panel, of_panel), m->end = i_min_k(e, i_mul_k(e, m->panels, of_panel), s->h);
+}
+
 void
 rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
@@ -513,19 +631,19 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			m.length = buffer(&e, in[nin]);
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;
 		}
-		m.lo = i_mul_k(&e, e.arg_t0, s.rows);
-		m.hi = i_min(&e, i_mul_k(&e, e.arg_t1, s.rows), extent(&e, s.n));
+		rnn_tasks(&m);
 		m.tiles = tiles_make(&e, &s.p, (s.halves ? 1 : s.npanel) * s.p.nv * s.p.lanes, ANY_ROWS);
 		if (s.back)
 			backward_emit(&m);
 		else
 			forward_emit(&m);
 	}
-	kernel_end(gc, &e, gk, fn,
-	           (Rows){.rows = s.n.mul ? 1 : s.n.n,
-	                  .mul = s.n.mul,
-	                  .div = s.n.mul ? s.n.div : 1,
-	                  .grain = s.rows,
-	                  .shares = true},
-	           fresh, false);
+	Rows examples = {.rows = s.n.mul ? 1 : s.n.n,
+	                 .mul = s.n.mul,
+	                 .div = s.n.mul ? s.n.div : 1,
+	                 .grain = s.rows,
+	                 .shares = true};
+	Rows units = {.rows = s.npanel, .div = 1, .grain = 1, .shares = true, .turns = s.t + 1};
+
+	kernel_end(gc, &e, gk, fn, s.units ? units : examples, fresh, false);
 }

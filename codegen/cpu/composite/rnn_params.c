@@ -36,12 +36,13 @@ take(int64_t *at, int64_t bytes)
 }
 
 static RnnSeq
-seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
+seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_units)
 {
 	RnnSeq s = {.lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx,
 	         .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
 	         .reverse = attr_bool(op, A_reverse),
 	         .halves = halves,
+	         .units = by_units,
 	         .x = val_type(g, op->in[0])};
 	int w = vector_bytes / 4;
 	bool wide = vector_bytes == 64;
@@ -84,7 +85,8 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
 	if (s.back) {
 		s.grad_row = (s.gates * s.h + w) * 4;
-		s.grad = take(&s.bytes, s.n.n * s.grad_row);
+		s.grads = s.n.n * s.grad_row;
+		s.grad = take(&s.bytes, s.units ? 2 * s.grads : s.grads);
 	}
 	return s;
 }
@@ -99,6 +101,8 @@ seq_params(const RnnSeq *s)
 	p.cpu_rnn.lanes = s->p.lanes;
 	p.cpu_rnn.rows = (int)s->rows;
 	p.cpu_rnn.threads = s->p.threads;
+	if (!s->halves)
+		p.cpu_rnn.by = s->units;
 	return p;
 }
 
@@ -133,8 +137,23 @@ halves_pay(const Graph *g, const RnnSeq *s)
 {
 	enum { EXAMPLES = 32, ROWS = 1024, UNITS = 256 }; /* that share the sums: how often, whatever the machine */
 
-	return !machine_of(g)->budget.plain_steps && s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
+	return !machine_of(g)->budget.slow_l3 && s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
 	       && PRODUCTS * s->h * s->gates * s->h <= machine_of(g)->budget.l3 / 2;
+}
+
+/* Tasks by units: a step's weights are read once by all threads together, and a thread's part of them, the same in
+ * every step, may stay in its L2; what a step hands to all of them is small beside that. For few examples, whose tasks
+ * by examples would leave threads without work, where a step is long beside a barrier. */
+static bool
+units_pay(const Graph *g, const RnnSeq *s)
+{
+	enum { FEW = 4, LONG = 256 << 10 };
+	const Budget *b = &machine_of(g)->budget;
+	int64_t weights = s->gates * s->h * s->h * 4, handed = s->n.n * s->h * (s->back ? s->gates : 1) * 4;
+
+	if (s->n.n < FEW)
+		return weights >= LONG;
+	return b->slow_l3 && weights > b->l2 / 2 && handed <= weights / 2;
 }
 
 /* The kernel of this text; NULL, or why it is not possible. The family's name alone is that of the parameters that
@@ -143,13 +162,15 @@ const char *
 rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSeq *s)
 {
 	const char *name = op_info[op->kind].name, *halves = space_family[FAMILY_cpu_rnn_strassen].text;
-	RnnSeq plain = seq_of(g, op, vector_bytes, false);
+	RnnSeq plain = seq_of(g, op, vector_bytes, false, false);
 	Params q;
 	bool bare = !strcmp(text, halves);
 
 	if (!bare && !space_parse("cpu", name, text, &q))
 		return arena_printf(g->arena, "%s takes parameters such as %s", name, seq_text(g->arena, &plain));
-	*s = seq_of(g, op, vector_bytes, bare || q.family == FAMILY_cpu_rnn_strassen);
+	bool strassen = bare || q.family == FAMILY_cpu_rnn_strassen;
+
+	*s = seq_of(g, op, vector_bytes, strassen, !strassen && q.cpu_rnn.by);
 	const char *why = s->halves ? halves_why_not(&plain) : NULL;
 	Facts f = seq_facts(s, vector_bytes);
 
@@ -164,7 +185,7 @@ rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSe
 const char *
 rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace)
 {
-	RnnSeq s = seq_of(g, op, vector_bytes, false), h = seq_of(g, op, vector_bytes, true), t;
+	RnnSeq s = seq_of(g, op, vector_bytes, false, false), h = seq_of(g, op, vector_bytes, true, false), t;
 	const char *why = halves_why_not(&s), *misfit = cx->tuned ? rnn_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
 	bool asked = cx->tuned && !misfit && t.halves;
 
@@ -183,6 +204,8 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 		if (!why)
 			s = h;
 	}
+	if (!s.halves && units_pay(g, &s))
+		s = seq_of(g, op, vector_bytes, false, true);
 	cx->misfit = misfit ? misfit : asked ? why : NULL;
 	if (cx->tuned && !cx->misfit) {
 		select_overrule(cx, "strassen", t.halves);
@@ -213,7 +236,7 @@ void
 rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,
 	void *each_cx)
 {
-	RnnSeq own, plain = seq_of(g, op, vector_bytes, false);
+	RnnSeq own, plain = seq_of(g, op, vector_bytes, false, false);
 	bool may = !halves_why_not(&plain) && !(cx->may && !cx->may(cx->cx, "strassen"));
 	Trial t = {.g = g, .op = op, .each = each, .cx = each_cx};
 
@@ -221,7 +244,7 @@ rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, co
 		return;
 	t.base = seq_params(&own);
 	for (int halves = 0; halves < (may ? 2 : 1) && !t.ended; halves++) {
-		RnnSeq s = own.halves == (halves != 0) ? own : seq_of(g, op, vector_bytes, halves != 0);
+		RnnSeq s = own.halves == (halves != 0) ? own : seq_of(g, op, vector_bytes, halves != 0, false);
 		Params from = seq_params(&s);
 
 		t.facts = seq_facts(&s, vector_bytes);

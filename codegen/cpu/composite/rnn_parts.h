@@ -15,8 +15,12 @@ typedef struct RnnSeq {
 	GemmParams p;
 	int parts;               /* forward: products of a step that a panel's gates are cut into */
 	int64_t rows;            /* examples of a task */
+	/* a task is a panel's units of all examples, a step a turn behind a barrier: each thread reads its panels
+	 * alone, and finds them in its L2 again */
+	bool units;
 	/* workspace, bytes from its start; rows of it in bytes */
 	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
+	int64_t grads;           /* bytes of a step's gradients of the gates; by units there are those of two steps */
 	/* Strassen's algorithm: half of the sum's length; the products' first operands [product][pair of examples][k2],
 	 * backward the products [product][pair][half of h] */
 	bool halves;
@@ -30,6 +34,8 @@ typedef struct RnnMain {
 	Emit *e;
 	const RnnSeq *s;
 	V ws, lo, hi;            /* the workspace; examples of these tasks */
+	V turn;                  /* by units: which it is; NULL: these tasks do all steps */
+	V panel, panels, j, end; /* panels [panel, panels) and units [j, end) of these tasks */
 	V in[8], out[5];         /* operands and results; NULL: nobody reads it */
 	bool streams;            /* all results of steps past the caches */
 	V length; DType length_type;

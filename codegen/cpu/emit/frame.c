@@ -215,6 +215,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 	                      .grain = r.grain,
 	                      .shares = r.shares,
 	                      .whole = r.whole > 1 ? r.whole : 0,
+	                      .turns = r.turns,
 	                      .threads = gc->threads,
 	                      .each = r.each,
 	                      .check = check,

@@ -32,9 +32,9 @@
 	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
 #define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2)
 #define AVX2 BUDGET(45, 150, 225, .copy_steps = 128, .pass = 128, .dw_vectors = 2, .dw_copy = true, \
-                    .plain_steps = true)
+                    .slow_l3 = true)
 #define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4, \
-                       .dw_copy = true, .plain_steps = true)
+                       .dw_copy = true, .slow_l3 = true)
 #define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4)
 
 static const Arch arches[] = {
