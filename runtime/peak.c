@@ -4,10 +4,9 @@
  * for long.
  *
  * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16
- * also the bf16 dot products and the f16 multiply-adds of AVX-512 where their image asks for them and the CPU has
- * them: the largest result counts. The best of several short samples, because machines are shared. Two operations per
- * multiply-add. Tiles (AMX) are not measured: the peak of an image that asks for them is unknown, and none of its
- * figures can be called suspect. */
+ * also the bf16 dot products and the f16 multiply-adds of AVX-512 and the products of tiles (AMX) where their image asks
+ * for them and the CPU has them: the largest result counts. The best of several short samples, because machines are
+ * shared. Two operations per multiply-add. */
 #include "host.h"
 
 #include <stdlib.h>
@@ -110,6 +109,49 @@ peak_f16(int64_t loops, double *flops)
 	*flops = (double)loops * PEAK_CHAINS * 64;
 	return (double)_mm512_reduce_add_ph(sum);
 }
+/* What LDTILECFG reads: palette 1, eight tiles of 16 rows of 64 bytes. */
+typedef struct TileShapes { uint8_t palette, row, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } TileShapes;
+
+/* Sums in six tiles hide the latency of a product, 52 cycles of which it takes 16. Elements differ: zeros draw less
+ * power, and the clock is higher. */
+__attribute__((target("amx-tile,amx-bf16"))) static double
+peak_tiles(int64_t loops, double *flops)
+{
+	TileShapes shapes = {.palette = 1};
+	float sums[16][16];
+	uint16_t elements[16][32];
+	uint32_t seed = 1;
+
+	for (int i = 0; i < 8; i++) {
+		shapes.bytes[i] = 64;
+		shapes.rows[i] = 16;
+	}
+	for (int i = 0; i < 512; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		elements[i / 32][i % 32] = (uint16_t)(0x3d00 | (seed >> 16 & 0x80ff)); /* 0.03 to 0.12, of either sign */
+	}
+	_tile_loadconfig(&shapes);
+	_tile_zero(0);
+	_tile_zero(1);
+	_tile_zero(2);
+	_tile_zero(3);
+	_tile_zero(4);
+	_tile_zero(5);
+	_tile_loadd(6, elements, 64);
+	_tile_loadd(7, elements, 64);
+	for (int64_t i = 0; i < loops; i++) {
+		_tile_dpbf16ps(0, 6, 7);
+		_tile_dpbf16ps(1, 6, 7);
+		_tile_dpbf16ps(2, 6, 7);
+		_tile_dpbf16ps(3, 6, 7);
+		_tile_dpbf16ps(4, 6, 7);
+		_tile_dpbf16ps(5, 6, 7);
+	}
+	_tile_stored(0, sums, 64);
+	_tile_release();
+	*flops = (double)loops * 6 * 16 * 16 * 32 * 2;
+	return sums[0][0];
+}
 #endif
 
 static double
@@ -171,10 +213,8 @@ double
 rt_peak_flops(RtThreads *p, bool narrow, const char *needs)
 {
 	PeakLoop *loop = peak_plain;
-	double best, dots = 0, half = 0;
+	double best, more = 0;
 
-	if (narrow && strstr(needs, "amx"))
-		return 0;
 #if defined(__x86_64__)
 	__builtin_cpu_init();
 	if (__builtin_cpu_supports("avx512f"))
@@ -182,13 +222,20 @@ rt_peak_flops(RtThreads *p, bool narrow, const char *needs)
 	else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		loop = peak_avx2;
 	if (narrow && strstr(needs, "avx512bf16") && __builtin_cpu_supports("avx512bf16"))
-		dots = peak_measure(p, peak_bf16);
-	if (narrow && strstr(needs, "avx512fp16"))
-		half = peak_measure(p, peak_f16);
+		more = peak_measure(p, peak_bf16);
+	if (narrow && strstr(needs, "avx512fp16")) {
+		double half = peak_measure(p, peak_f16);
+
+		more = half > more ? half : more;
+	}
+	if (narrow && strstr(needs, "amx")) {
+		double tiles = peak_measure(p, peak_tiles);
+
+		more = tiles > more ? tiles : more;
+	}
 #endif
 	best = peak_measure(p, loop);
-	best = dots > best ? dots : best;
-	return half > best ? half : best;
+	return more > best ? more : best;
 }
 
 /* ---- memory */
