@@ -169,6 +169,9 @@ enum {
 	/* Its machine code can be left out for PTX (--ptx-only), and runs by a driver of some release (--driver): hook
 	 * driver_lacks is there. */
 	TARGET_has_ptx = 1 << 4,
+	/* Values in memory begin at different places of their pages: a load waits for an earlier store to whatever
+	 * address agrees in the last 12 bits. */
+	TARGET_spreads_values = 1 << 5,
 };
 
 /* ---- hooks by what they are about; what NULL means is told beside each. */

@@ -10,6 +10,9 @@
  * into its state's place where every reader of the old value is done by then; else it has its own buffer and the store
  * copies. A group of a racing program has room for the largest of its kernels; where that breaks the memory budget,
  * those that ask for the most go, and are said.
+ * Where the target asks for it (TARGET_spreads_values), large buffers begin at places of their own within a page: their
+ * sizes are multiples of a page, and a CPU holds a load back that agrees with an earlier store in the last 12 bits of
+ * their addresses, as the rows of one kernel's tensors would all the time.
  * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
@@ -17,6 +20,9 @@
 #include <string.h>
 
 #define ALIGN 64
+/* Buffers of so many bytes are followed by a gap of 17 lines: 64 of them come upon all 64 lines of a page. */
+#define LARGE (256 << 10)
+#define GAP (17 * ALIGN)
 #define FAULT_BYTES 64
 
 typedef struct Block { int64_t offset, bytes; } Block;
@@ -27,6 +33,7 @@ typedef struct Heap {
 	Arena *arena;
 	VEC(Block) free;         /* by offset; never adjacent */
 	int64_t base, top, peak;
+	int64_t gap;            /* bytes behind large blocks */
 } Heap;
 
 /* A buffer: values that share one place. */
@@ -42,6 +49,13 @@ static int64_t
 round_up(int64_t n)
 {
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* What a buffer takes. */
+static int64_t
+heap_room(const Heap *h, int64_t bytes)
+{
+	return round_up(bytes) + (bytes >= LARGE ? h->gap : 0);
 }
 
 static int64_t
@@ -277,10 +291,10 @@ place_stores(Plan *p)
 
 /* Along the schedule: results and workspace of a group are taken, then what nobody reads later is given back. */
 static void
-place_values(Plan *p, int64_t base)
+place_values(Plan *p, int64_t base, int64_t gap)
 {
 	Graph *g = p->g;
-	Heap h = {.arena = p->a, .base = base, .top = base, .peak = base};
+	Heap h = {.arena = p->a, .base = base, .top = base, .peak = base, .gap = gap};
 	IdList *start = arena_array(p->a, IdList, p->npos + 1), *ends = arena_array(p->a, IdList, p->npos + 1);
 	int32_t *group_at = arena_array(p->a, int32_t, p->npos + 1);
 
@@ -289,7 +303,7 @@ place_values(Plan *p, int64_t base)
 
 		if (p->root[v] != v || !l->needed || l->fixed)
 			continue;
-		l->bytes = round_up(type_bytes(&g->val.at[v].type));
+		l->bytes = heap_room(&h, type_bytes(&g->val.at[v].type));
 		vec_push(p->a, &start[l->from], v);
 		vec_push(p->a, &ends[l->to], v);
 	}
@@ -297,9 +311,9 @@ place_values(Plan *p, int64_t base)
 		Group *gr = &g->group.at[i];
 
 		if (gr->kept > 0)
-			gr->kept_offset = heap_take(&h, round_up(gr->kept));
+			gr->kept_offset = heap_take(&h, heap_room(&h, gr->kept));
 		if (gr->once && gr->workspace > 0)
-			gr->workspace_offset = heap_take(&h, round_up(gr->workspace));
+			gr->workspace_offset = heap_take(&h, heap_room(&h, gr->workspace));
 	}
 	for (int32_t at = 0; at <= p->npos; at++)
 		group_at[at] = -1;
@@ -311,7 +325,7 @@ place_values(Plan *p, int64_t base)
 		for (uint32_t k = 0; k < start[at].n; k++)
 			p->life[start[at].at[k]].offset = heap_take(&h, p->life[start[at].at[k]].bytes);
 		if (gr && gr->workspace > 0 && !gr->once) {
-			int64_t bytes = round_up(gr->workspace);
+			int64_t bytes = heap_room(&h, gr->workspace);
 
 			gr->workspace_offset = heap_take(&h, bytes);
 			heap_give(&h, gr->workspace_offset, bytes);
@@ -336,7 +350,7 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 	find_roots(&p);
 	find_lifetimes(&p);
 	place_stores(&p);
-	place_values(&p, base);
+	place_values(&p, base, target_does(cx->target, TARGET_spreads_values) ? GAP : 0);
 	for (uint32_t v = 1; v < g->val.n; v++)
 		g->val.at[v].offset = p.life[p.root[v]].needed ? p.life[p.root[v]].offset : -1;
 }
