@@ -141,7 +141,7 @@ image_of(const Graph *g, const Op *op, const GemmParams *p, const Epilogue *epi,
 	            .groups = gemm_groups(op),
 	            .nr = (int64_t)p->nv * p->lanes,
 	            .made = made,
-	            .bands = made || (epi->nred && prologue_bands(g, op, p))};
+	            .bands = made || (epi->nred && prologue_bands(g, op, p)) || epilogue_bands(g, op, p)};
 
 	im.own = im.C / im.groups;
 	im.columns_own = im.K / im.groups;
@@ -266,6 +266,33 @@ columns_as_sum(Emit *e, V strides, V nq)
 	return LLVMBuildZExt(here(e), some, e->l->i64, "");
 }
 
+/* Fetches what the ops behind the tile after this one will meet: a tile's own products are over before memory has
+ * answered. The next rows of the panel; behind the last of `rows` rows, which begin with `begin`, the next panel's
+ * first; behind the last panel those of the first panel that follow, as pixels lie in a row. */
+static void
+image_fetch(Emit *e, const Image *im, const GemmParams *p, const ImageRun *u, const RowLoops *r, V rows, V begin,
+            const EpilogueTile *now, const Epilogue *epi)
+{
+	LLVMBuilderRef b = here(e);
+	V after = i_add(e, r->lo, r->count), lo = i_add(e, begin, after), column = now->column;
+
+	if (!p->panel_outer && im->npanel > 1 && im->walk.nrun == 1) {
+		V more = LLVMBuildICmp(b, LLVMIntSLT, after, rows, "");
+		V last = LLVMBuildICmp(b, LLVMIntEQ, u->panel, k64(e, im->npanel - 1), "");
+		V then = LLVMBuildSelect(b, last, i_mul_k(e, u->group, im->columns_own),
+		                         i_add_k(e, column, im->nr), "");
+
+		lo = LLVMBuildSelect(b, LLVMBuildOr(b, more, last, ""), lo, begin, "");
+		column = LLVMBuildSelect(b, more, column, then, "");
+	}
+	ImageAt at = {lo, im->n, u->row, u->ow};
+	EpilogueTile next = *now;
+
+	next.column = column;
+	next.cx = &at;
+	epilogue_fetch(e, epi, &next, im->nr < im->columns_own ? im->nr : im->columns_own);
+}
+
 /* Tiles of a run's rows, from band `made0` on, and the epilogue on them. */
 static void
 image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, const ImageRun *u, V made0, V made1,
@@ -273,7 +300,8 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 {
 	int64_t nr = im->nr;
 	V n = im->n;
-	RowLoops r = rows_open(e, epi, p, i_mul(e, im->bands ? i_sub(e, made1, made0) : u->len, n));
+	V rows = i_mul(e, im->bands ? i_sub(e, made1, made0) : u->len, n);
+	RowLoops r = rows_open(e, epi, p, rows);
 	V band0 = i_mul(e, made0, n), lo = i_add(e, r.lo, band0), first = i_add(e, r.first, band0);
 	V channel0 = i_mul_k(e, u->group, im->columns_own), column = i_add(e, channel0, i_mul_k(e, u->panel, nr));
 	V columns_left = i_sub(e, i_add_k(e, channel0, im->columns_own), column);
@@ -291,7 +319,7 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 	                   .index = image_index,
 	                   .cx = &at};
 
-	epilogue_fetch(e, epi, &et, nr < im->columns_own ? nr : im->columns_own);
+	image_fetch(e, im, p, u, &r, rows, band0, &et, epi);
 	tile_call(e, tiles, r.count, u->panel, im->npanel, from, u->weights,
 	          tile ? im->out.base : mem_at(e, &u->out, lo), u->np, u->nq, strides, NULL);
 	epilogue_tile(e, epi, &et);

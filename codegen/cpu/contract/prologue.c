@@ -117,12 +117,32 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 	return pixel_bytes(t, p) <= pixel_most(g) ? PROLOGUE_BAND : PROLOGUE_COPY;
 }
 
+/* Pixels whose results, and what the ops behind them read, lie in L2 from panel to panel: of 16 bits a panel is a line
+ * of memory, the CPU fetches the next one along, and without a band that is gone before its panel comes. */
+static int64_t
+epilogue_pixels(const Graph *g, const Op *op, const GemmParams *p)
+{
+	enum { TENSORS = 4 }; /* of the result's size that a kernel meets, whatever is fused: sums begin with a band */
+
+	return engine_pairs(p) ? machine_of(g)->budget.l2 / 2 / (TENSORS * pixel_bytes(val_type(g, op->out[0]), p))
+	                       : INT64_MAX;
+}
+
+bool
+epilogue_bands(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return engine_pairs(p) && !p->panel_outer && pointwise(g, op) &&
+	       prologue_pixels(g, op, p) < val_type(g, op->out[0])->axis[3].n;
+}
+
 int64_t
 prologue_pixels(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Type *t = val_type(g, op->in[0]);
-	int64_t n = band_most(g) / pixel_bytes(t, p);
+	int64_t n = band_most(g) / pixel_bytes(t, p), behind = epilogue_pixels(g, op, p);
 
+	if (n > behind)
+		n = behind;
 	return n < 1 ? 1 : n < t->axis[3].n ? n : t->axis[3].n;
 }
 
