@@ -4,8 +4,8 @@
  * for long.
  *
  * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16
- * also the bf16 dot products and the f16 multiply-adds of AVX-512 and the products of tiles (AMX) where their image asks
- * for them and the CPU has them: the largest result counts. The best of several short samples, because machines are
+ * also the bf16 dot products and the f16 multiply-adds of AVX-512 and the products of tiles (AMX) where their image
+ * asks for them and the CPU has them: the largest result counts. The best of several short samples, because machines are
  * shared. Two operations per multiply-add. */
 #include "host.h"
 
@@ -128,7 +128,8 @@ peak_tiles(int64_t loops, double *flops)
 	}
 	for (int i = 0; i < 512; i++) {
 		seed = seed * 1664525u + 1013904223u;
-		elements[i / 32][i % 32] = (uint16_t)(0x3d00 | (seed >> 16 & 0x80ff)); /* 0.03 to 0.12, of either sign */
+		/* 0.03 to 0.12, of either sign */
+		elements[i / 32][i % 32] = (uint16_t)(0x3d00 | (seed >> 16 & 0x80ff));
 	}
 	_tile_loadconfig(&shapes);
 	_tile_zero(0);
