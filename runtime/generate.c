@@ -46,15 +46,28 @@ by_logit(const void *a, const void *b)
 	return (x->token > y->token) - (x->token < y->token);
 }
 
+/* The first of the largest. Maxima side by side do not wait for each other. */
 static int32_t
 largest(const double *logit, int64_t n)
 {
-	int64_t best = 0;
+	enum { SIDE = 8 };
+	double top[SIDE], most;
+	int64_t v = 0;
 
-	for (int64_t v = 1; v < n; v++)
-		if (logit[v] > logit[best])
-			best = v;
-	return (int32_t)best;
+	for (int k = 0; k < SIDE; k++)
+		top[k] = logit[0];
+	for (; v + SIDE <= n; v += SIDE)
+		for (int k = 0; k < SIDE; k++)
+			top[k] = logit[v + k] > top[k] ? logit[v + k] : top[k];
+	for (; v < n; v++)
+		top[0] = logit[v] > top[0] ? logit[v] : top[0];
+	most = top[0];
+	for (int k = 1; k < SIDE; k++)
+		most = top[k] > most ? top[k] : most;
+	for (v = 0; v < n; v++)
+		if (logit[v] == most)
+			return (int32_t)v;
+	return 0;                /* the first one is no number */
 }
 
 /* The weights of the first n add up to 1. */
@@ -110,18 +123,47 @@ show(const Generate *x, const int32_t *token, int64_t n)
 	fflush(stdout);
 }
 
+/* What follows rows that know nothing of each other, at place t. */
+typedef struct Next { int32_t token; double score; } Next;
+typedef struct Turn {
+	Generate *x;
+	const Row *row;
+	int64_t t;
+	Next *next;              /* of each row */
+	Choice *room;            /* V of each thread; NULL: nothing is drawn */
+} Turn;
+
+static void
+choose_rows(void *cx, int64_t from, int64_t to, int thread)
+{
+	const Turn *turn = cx;
+	const Generate *x = turn->x;
+
+	for (int64_t k = from; k < to; k++) {
+		const double *logit = x->row + k * x->vocab;
+		Next *next = &turn->next[k];
+		double u;
+
+		if (turn->room) {
+			u = philox_uniform((uint64_t)x->h->run.seed, x->stream, (uint64_t)turn->t,
+			                   (uint64_t)turn->row[k].example);
+			next->token = sample(x, logit, u, turn->room + thread * x->vocab);
+		} else {
+			next->token = largest(logit, x->vocab);
+		}
+		next->score = x->scored ? logit[next->token] - log_sum(logit, x->vocab) : 0;
+	}
+}
+
 /* One token of a sequence; true: it was its last. */
 static bool
-choose(Generate *x, int64_t i, int64_t t, const double *logit, Choice *room)
+append(Generate *x, int64_t i, int64_t t, const Next *next)
 {
-	RtHost *h = x->h;
-	double u = h->opt.temperature > 0 ? philox_uniform((uint64_t)h->run.seed, x->stream, (uint64_t)t, (uint64_t)i)
-	                                  : 0;
-	int32_t token = h->opt.temperature > 0 ? sample(x, logit, u, room) : largest(logit, x->vocab);
+	int32_t token = next->token;
 
 	sequence(x, i)[t] = token;
 	if (x->scored)
-		x->score[i] += logit[token] - log_sum(logit, x->vocab);
+		x->score[i] += next->score;
 	x->tokens++;
 	if (x->n == 1)
 		show(x, &token, 1);
@@ -134,7 +176,7 @@ choose(Generate *x, int64_t i, int64_t t, const double *logit, Choice *room)
 
 /* Sequences [from, to). By steps all of them go on, also those that have ended: their rows hold their places. */
 static bool
-write_some(Generate *x, int64_t from, int64_t to, Row *row, Choice *room)
+write_some(Generate *x, int64_t from, int64_t to, Row *row, Next *next, Choice *room)
 {
 	int64_t live = to - from;
 	bool *over = rt_alloc((size_t)live), good = true;
@@ -149,9 +191,10 @@ write_some(Generate *x, int64_t from, int64_t to, Row *row, Choice *room)
 				n++;
 			}
 		good = rows_run(x, row, n);
+		if (good)
+			rt_threads_run(x->h->threads, choose_rows, &(Turn){x, row, t, next, room}, n);
 		for (int64_t k = 0; good && k < n; k++)
-			if (!over[row[k].example - from] &&
-			    choose(x, row[k].example, t, x->row + k * x->vocab, room)) {
+			if (!over[row[k].example - from] && append(x, row[k].example, t, &next[k])) {
 				over[row[k].example - from] = true;
 				live--;
 			}
@@ -165,17 +208,20 @@ write_sequences(Generate *x)
 {
 	int64_t each = x->steps && x->h->program.batch < x->n ? x->h->program.batch : x->n;
 	Row *row = rt_alloc(sizeof *row * (size_t)each);
-	Choice *room = rt_alloc(sizeof *room * (size_t)x->vocab);
+	Next *next = rt_alloc(sizeof *next * (size_t)each);
+	size_t threads = (size_t)rt_threads_count(x->h->threads);
+	Choice *room = x->h->opt.temperature > 0 ? rt_alloc(sizeof *room * (size_t)x->vocab * threads) : NULL;
 	bool good = true;
 
 	x->stream = philox_stream("generate");
 	for (int64_t i = 0; good && i < x->n; i += each)
-		good = write_some(x, i, i + each < x->n ? i + each : x->n, row, room);
+		good = write_some(x, i, i + each < x->n ? i + each : x->n, row, next, room);
 	for (int64_t i = 0; good && x->n > 1 && i < x->n; i++) {
 		show(x, sequence(x, i) + x->prompt, x->length);
 		show(x, (int32_t[]){'\n'}, 1);
 	}
 	free(row);
+	free(next);
 	free(room);
 	return good;
 }

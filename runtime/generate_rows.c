@@ -64,16 +64,29 @@ window_of(const Generate *x, int64_t n)
 	return first;
 }
 
-/* The V logits from an element of t on. */
+/* Logits of rows, V each, and where they go to. */
+typedef struct Logits { const Generate *x; int dtype; int64_t offset; double *out; } Logits;
+
+static void
+take_rows(void *cx, int64_t from, int64_t to, int thread)
+{
+	const Logits *l = cx;
+	int64_t size = rt_dtype[l->dtype].bytes, first = from * l->x->vocab, bad;
+
+	(void)thread;
+	rt_dtype_convert(RT_F64, (uint8_t *)(l->out + first), l->dtype,
+	                 l->x->h->run.arena + l->offset + first * size, (to - from) * l->x->vocab, false, &bad);
+}
+
+/* The V logits of each of n rows, from an element of t on. */
 static bool
-take_logits(Generate *x, const RtTensor *t, int64_t element, double *out)
+take_logits(Generate *x, const RtTensor *t, int64_t element, int64_t n, double *out)
 {
 	int64_t size = rt_dtype[t->dtype].bytes, offset = t->offset + element * size;
 
-	if (!rt_host_fetch(x->h, offset, x->vocab * size))
+	if (!rt_host_fetch(x->h, offset, n * x->vocab * size))
 		return false;
-	for (int64_t v = 0; v < x->vocab; v++)
-		out[v] = rt_dtype_read(t->dtype, x->h->run.arena + offset + v * size);
+	rt_threads_run(x->h->threads, take_rows, &(Logits){x, t->dtype, offset, out}, n);
 	return true;
 }
 
@@ -102,7 +115,7 @@ whole_batch(Generate *x, const Row *row, int64_t n, double *out)
 	for (int64_t i = 0; i < n; i++) {
 		int64_t last = row[i].n - window_of(x, row[i].n) - 1;
 
-		if (!take_logits(x, &x->logits->t, (i * x->places + last) * x->vocab, out + i * x->vocab))
+		if (!take_logits(x, &x->logits->t, (i * x->places + last) * x->vocab, 1, out + i * x->vocab))
 			return false;
 	}
 	return true;
@@ -210,10 +223,7 @@ step_rows(Generate *x, const Row *row, int64_t n)
 		if (!call_graph(x, RT_G_STEP, n, place))
 			return false;
 	}
-	for (int64_t i = 0; i < n; i++)
-		if (!take_logits(x, t, i * x->vocab, x->row + i * x->vocab))
-			return false;
-	return true;
+	return take_logits(x, t, 0, n, x->row);
 }
 
 bool
