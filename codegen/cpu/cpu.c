@@ -188,6 +188,13 @@ cpu_predict(const Target *t, const Graph *g, int group, const SelectCx *cx, cons
 	return op ? gemm_predict(g, op, &plan, kernel) : NAN;
 }
 
+/* May the group keep what its kernel makes of v, which is the same in every call? */
+static bool
+keeps(const Graph *g, int group, const SelectCx *cx, Val v)
+{
+	return cx->steady && steady_for(g, cx->steady, v, group) && !g->group.at[group].once && cx->may(cx->cx, "keep");
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -215,13 +222,17 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	}
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
-	gr->workspace = 0;
+	gr->workspace = gr->kept = 0;
 	cx->misfit =
 	        cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
+	if (composite && attention_op((OpKind)composite->kind)) {
+		gr->kernel = attention_select(g, composite, bytes, cx, &gr->workspace);
+		return NULL;
+	}
 	if (composite) {
-		gr->kernel = attention_op((OpKind)composite->kind)
-		                     ? attention_select(g, composite, bytes, cx, &gr->workspace)
-		                     : rnn_select(g, composite, bytes, cx, &gr->workspace);
+		bool keep = keeps(g, group, cx, composite->in[rnn_weights(composite)]);
+
+		gr->kernel = rnn_select(g, composite, bytes, cx, keep, &gr->kept, &gr->workspace);
 		return NULL;
 	}
 	if (contract) {
@@ -230,8 +241,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		gr->kernel = gemm_text(g->arena, &p);
 		if (p.algo->emit) {
-			gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once &&
-			                           gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep")
+			gr->kept = gemm_keepable(g, contract, &p) && keeps(g, group, cx, contract->in[1])
 			                   ? gemm_panels(g, contract, &p)
 			                   : 0;
 			gr->workspace = gemm_group_workspace(g, group, contract, &p);

@@ -289,7 +289,7 @@ forward_regions(const RnnMain *m)
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, columns = (int64_t)s->gates * s->p.lanes;
 	Forward f = {.sides = s->halves && !s->lstm ? 2 : 1, .together = s->halves ? 2 : 1};
 	int64_t floats = f.together * f.sides * s->p.mr * columns;
-	V weights = ptr_at(e, m->ws, k64(e, s->weights));
+	V weights = m->weights;
 
 	f.sums = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
 	f.input = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
@@ -489,7 +489,7 @@ products_back(const RnnMain *m, V grads)
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
-	V weights = ptr_at(e, m->ws, k64(e, s->weights)), dh = state_region(m, 0).base, at, count;
+	V weights = m->weights, dh = state_region(m, 0).base, at, count;
 	/* [example], [panel], [example][panel] */
 	Mem left = mem_axes(e, grads, BY(s->grad_row)),
 	    right = mem_dense(e, weights, DT_f32, s->npanel, s->gates * s->h, nr),
@@ -590,10 +590,15 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	RnnSeq s = {0};
 	const char *why = rnn_read(g, op, gc->c->l.arch->vector_bytes, group->kernel, &s);
 	bool has_length = attr_bool(op, A_has_length), fresh;
-	int in[8], out[5], ws, nin = op->nin - has_length;
+	int in[8], out[5], ws, weights, nin = op->nin - has_length;
 	Emit e = {0};
 
 	/* text may be anybody's */
+	if (group->kept)
+		rnn_keep(&s);
+	if (!why && group->kept && (s.packed > group->kept ||
+	    !steady_for(g, gc->c->steady, op->in[rnn_weights(op)], gc->group)))
+		why = "weights that change cannot be kept";
 	if (why || s.bytes > group->workspace) {
 		gc->c->error = arena_printf(gc->c->arena,
 		                            "group %s: %s computes no %s of this shape in %lld bytes of workspace%s%s",
@@ -609,11 +614,14 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	for (int k = 0; k < op->nout; k++)
 		out[k] = val_info(g, op->out[k])->offset >= 0 ? group_buffer(gc, op->out[k].id) : -1;
 	ws = workspace_at(gc);
-	rnn_pack(gc, &s, in[s.back ? s.lstm ? 5 : 4 : 1], ws, gk);
+	weights = panels_at(gc);
+	gc->once = s.kept;
+	rnn_pack(gc, &s, in[rnn_weights(op)], weights, gk);
+	gc->once = false;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		RnnMain m = {.e = &e, .s = &s, .ws = buffer(&e, ws)};
+		RnnMain m = {.e = &e, .s = &s, .ws = buffer(&e, ws), .weights = buffer(&e, weights)};
 		int64_t bytes = 0;
 
 		e.load_here = true;

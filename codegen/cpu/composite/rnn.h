@@ -7,8 +7,12 @@
 bool rnn_op(OpKind k);                                  /* lstm.cells, gru.cells and their gradients */
 /* Why the kernel does not take op, NULL if it does; the text is in g's arena. */
 const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
-/* Kernel text, and the bytes that the group's workspace needs. */
-const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
+/* The operand that its weights are. */
+int rnn_weights(const Op *op);
+/* Kernel text, and the bytes that the group's workspace needs. keep: weights stay as they are from call to call, so do
+ * the bytes of what they are packed into. */
+const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool keep, int64_t *kept,
+	int64_t *workspace);
 /* Target.tuning.space, of the group's kernel. */
 void rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,
 	void *each_cx);

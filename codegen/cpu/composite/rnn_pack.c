@@ -116,7 +116,7 @@ rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, "pack", &fresh);
 
 	if (fresh) {
-		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights));
+		V from = buffer(&e, src), to = buffer(&e, dst);
 		Mem panels = mem_dense(&e, to, DT_f32, s->npanel, s->h, s->gates, s->p.lanes);
 
 		LOOP(&e, panel, e.arg_t0, e.arg_t1, 1) {

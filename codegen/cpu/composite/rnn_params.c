@@ -35,6 +35,30 @@ take(int64_t *at, int64_t bytes)
 	return r;
 }
 
+static int
+states_of(const RnnSeq *s)
+{
+	return s->back ? s->lstm ? 2 : 1 : s->lstm ? 3 : 2;
+}
+
+int
+rnn_weights(const Op *op)
+{
+	return op->kind == OP_lstm_cells_dx ? 5 : op->kind == OP_gru_cells_dx ? 4 : 1;
+}
+
+void
+rnn_keep(RnnSeq *s)
+{
+	for (int i = 0; i < states_of(s); i++)
+		s->state[i] -= s->packed;
+	s->grad -= s->packed;
+	s->sums -= s->packed;
+	s->products -= s->packed;
+	s->bytes -= s->packed;
+	s->kept = true;
+}
+
 static RnnSeq
 seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_units)
 {
@@ -50,7 +74,7 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_unit
 	s.n = s.x->axis[0];
 	s.t = s.x->axis[1].n;
 	s.gates = s.lstm ? 4 : 3;
-	s.h = val_type(g, op->in[s.back ? s.lstm ? 5 : 4 : 1])->axis[1].n;
+	s.h = val_type(g, op->in[rnn_weights(op)])->axis[1].n;
 	s.rows = s.n.n < 16 && !halves ? ceil_div(s.n.n, 4) : 4;
 	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true};
 	if (s.back) {
@@ -72,16 +96,18 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_unit
 	if (halves) {
 		s.k2 = (s.back ? s.gates : 1) * s.h / 2;
 		s.npanel /= s.back || !s.lstm ? 2 : 1;
-		s.weights = take(&s.bytes, PRODUCTS * s.npanel * s.k2 * s.p.nv * w * 4);
+		s.packed = align64(PRODUCTS * s.npanel * s.k2 * s.p.nv * w * 4);
+		s.bytes = s.packed;
 		s.sums_row = (s.k2 + w) * 4;
 		s.sums = take(&s.bytes, PRODUCTS * pairs * s.sums_row);
 		s.products_row = (s.h / 2 + w) * 4;
 		s.products = s.back ? take(&s.bytes, PRODUCTS * pairs * s.products_row) : 0;
 		s.scratch = s.back ? 0 : 4 * s.h * (s.lstm ? 1 : 2) * s.gates * w;
 	} else {
-		s.weights = take(&s.bytes, s.npanel * (s.back ? s.gates : s.parts) * s.h * s.p.nv * w * 4);
+		s.packed = align64(s.npanel * (s.back ? s.gates : s.parts) * s.h * s.p.nv * w * 4);
+		s.bytes = s.packed;
 	}
-	for (int i = 0; i < (s.back ? s.lstm ? 2 : 1 : s.lstm ? 3 : 2); i++)
+	for (int i = 0; i < states_of(&s); i++)
 		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
 	if (s.back) {
 		s.grad_row = (s.gates * s.h + w) * 4;
@@ -183,7 +209,7 @@ rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSe
 }
 
 const char *
-rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace)
+rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool keep, int64_t *kept, int64_t *workspace)
 {
 	RnnSeq s = seq_of(g, op, vector_bytes, false, false), h = seq_of(g, op, vector_bytes, true, false), t;
 	const char *why = halves_why_not(&s), *misfit = cx->tuned ? rnn_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
@@ -211,6 +237,9 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 		select_overrule(cx, "strassen", t.halves);
 		s = t;
 	}
+	*kept = keep ? s.packed : 0;
+	if (keep)
+		rnn_keep(&s);
 	*workspace = s.bytes;
 	scratch_plan(g, s.scratch);
 	return seq_text(g->arena, &s);

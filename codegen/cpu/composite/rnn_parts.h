@@ -20,6 +20,8 @@ typedef struct RnnSeq {
 	bool units;
 	/* workspace, bytes from its start; rows of it in bytes */
 	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
+	int64_t packed;          /* bytes of the packed weights, the first of the workspace unless they are kept */
+	bool kept;               /* from call to call, in Group.kept */
 	int64_t grads;           /* bytes of a step's gradients of the gates; by units there are those of two steps */
 	/* Strassen's algorithm: half of the sum's length; the products' first operands [product][pair of examples][k2],
 	 * backward the products [product][pair][half of h] */
@@ -33,7 +35,7 @@ enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS };
 typedef struct RnnMain {
 	Emit *e;
 	const RnnSeq *s;
-	V ws, lo, hi;            /* the workspace; examples of these tasks */
+	V ws, weights, lo, hi;   /* the workspace; packed weights; examples of these tasks */
 	V turn;                  /* by units: which it is; NULL: these tasks do all steps */
 	V panel, panels, j, end; /* panels [panel, panels) and units [j, end) of these tasks */
 	V in[8], out[5];         /* operands and results; NULL: nobody reads it */
@@ -46,7 +48,9 @@ typedef struct RnnMain {
 /* rnn_params.c: the kernel of this text; NULL, or why it is not possible. The family's name alone is that of the
  * parameters that follow. */
 const char *rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSeq *s);
-/* rnn_pack.c: a kernel that packs W_hh, from buffer src into the workspace, buffer dst. */
+/* Packed weights lie in Group.kept, no longer in the workspace. */
+void rnn_keep(RnnSeq *s);
+/* rnn_pack.c: a kernel that packs W_hh, from buffer src to buffer dst. */
 void rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk);
 /* rnn_halves.c, for plans with halves: the seven first operands of each pair of rows of the task, which lie `row` bytes
  * apart. */
