@@ -497,10 +497,11 @@ def test_files(place):
     expect("a full device", done.returncode == 1 and "/dev/full" in done.stderr, done.stderr)
     # two at once
     first = subprocess.Popen(place.command(table), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    time.sleep(0.3)
     while not os.path.exists(place.file + ".lock") and first.poll() is None:
-        time.sleep(0.05)
+        time.sleep(0.001)
+    first.send_signal(signal.SIGSTOP)  # it shall not be done before the second has looked
     done = place.tune(table)
+    first.send_signal(signal.SIGCONT)
     expect("of two the second says who holds the file", done.returncode == 1 and "is being written by" in done.stderr, done.stderr)
     first.wait()
     expect("and the first goes on", first.returncode == 0 and place.text())
