@@ -499,7 +499,7 @@ t "info --machine" 0 '^declared as +EPYC 9654$' "$mantou" info --machine --arch 
 t "its caches" 0 '^L1 +32 KiB .*of a core$' "$mantou" info --machine --arch znver4
 t "its units" 0 '^in a cycle +1 multiply-add and 1 load of full vectors, of a core$' "$mantou" info --machine --arch znver4
 t "its peak" 0 '^nominal clock +2.4 GHz: 76.8 GFLOP/s of f32 a core$' "$mantou" info --machine --arch znver4
-t "columns of the budget" 0 '^weight gradients +tiles of 4 vectors, sums of 256 steps a pass$' "$mantou" info --machine --arch emeraldrapids
+t "columns of the budget" 0 '^weight gradients +tiles of 4 vectors, sums of 256 steps a pass, operands copied$' "$mantou" info --machine --arch emeraldrapids
 t "which another row has not" 0 '^weight gradients +tiles of 4 vectors, whole rows of pixels a pass$' "$mantou" info --machine --arch znver5
 t "nor copies" 0 '^weight gradients +tiles of 2 vectors, sums of 128 steps a pass, operands copied$' "$mantou" info --machine --arch znver3
 t "the budget of choices" 0 '^blocks for +32 KiB of L1, 1 MiB of L2, 32 MiB of L3$' "$mantou" info --machine --arch haswell
@@ -632,7 +632,7 @@ resnet="models/resnet20-cifar10.net --arch x86-64-v3 --precision f32"
 t "fuse prices the kernel that loads an activation" 0 'fused +relu -> conv2d: made in 2 contractions: 16 MiB and' "$mantou" explain $resnet
 t "of the one that is left where that is switched off" 0 'declined +relu -> conv2d: made in 2 contractions: 32 MiB and' "$mantou" explain $resnet --disable winograd
 t "long products by Strassen's algorithm" 0 "done +matmul, 7 times: Strassen's algorithm.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
-t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch x86-64-v4 tests/bench/lstm-512.net
+t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch znver4 tests/bench/lstm-512.net
 t "switched off" 0 'declined +matmul, 7 times: switched off.*select.strassen' "$mantou" explain --arch x86-64-v3 --disable strassen tests/bench/lstm-512.net
 t "a kernel variant limited" 0 'declined +conv2d.dw: switched off' "$mantou" explain "$dir/filter.net" same --pass-limit select.winograd:1
 cat >"$dir/each.net" <<'END'
