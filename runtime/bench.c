@@ -25,7 +25,6 @@ typedef struct Bench {
 	double *call; int64_t ncall; /* --latency: seconds of each measured call; else NULL */
 	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
 	int kernels, used;           /* used: threads, in the last step */
-	RtData data;
 	char *trace;                 /* the file of --profile */
 	double *plain;               /* seconds by row, of a program with plain kernels; NULL: it has none */
 } Bench;
@@ -81,7 +80,7 @@ bench_batch_again(Bench *b)
 	bool good;
 
 	h->run.step = 0;
-	h->run.examples = b->data.examples;
+	h->run.examples = h->train.examples;
 	h->fresh = true;
 	good = rt_gather(&h->run, h->run.arena, h->graph->input, h->program.ninput);
 	h->run.step = step;
@@ -134,8 +133,8 @@ bench_data(Bench *b)
 	int64_t examples = h->program.batch * h->program.accumulate * 8;
 
 	if (h->opt.data || b->reader)
-		return rt_data_load(&h->program, &h->opt, true, &b->data, &h->error);
-	return rt_data_synthetic(&h->program, h->run.seed, examples, &b->data, &h->error);
+		return rt_data_load(&h->program, &h->opt, true, &h->train, &h->error);
+	return rt_data_synthetic(&h->program, h->run.seed, examples, &h->train, &h->error);
 }
 
 static bool
@@ -155,10 +154,10 @@ bench_prepare(Bench *b)
 		                                       : "the model has no loss: use --mode infer");
 	if (!bench_data(b))
 		return false;
-	if (b->data.examples < h->program.batch)
+	if (h->train.examples < h->program.batch)
 		return rt_fail(&h->error, "%lld training examples are fewer than one batch of %lld",
-		               (long long)b->data.examples, (long long)h->program.batch);
-	if (!rt_host_memory(h, b->data.examples) || !rt_host_init_state(h))
+		               (long long)h->train.examples, (long long)h->program.batch);
+	if (!rt_host_memory(h, h->train.examples) || !rt_host_init_state(h))
 		return false;
 	h->run.allow_nan = 1;                    /* random labels may well diverge */
 	h->wrap = true;
@@ -166,10 +165,10 @@ bench_prepare(Bench *b)
 	h->next_save = h->stop_step = INT64_MAX;
 	if (b->infer) {
 		h->graph = g;
-		h->data = &b->data;
+		h->data = &h->train;
 		h->run.examples = h->program.batch;
 	} else {
-		rt_host_use(h, b->forward ? RT_M_EVAL : RT_M_TRAIN, &b->data, !b->forward && h->program.shuffle);
+		rt_host_use(h, b->forward ? RT_M_EVAL : RT_M_TRAIN, &h->train, !b->forward && h->program.shuffle);
 		h->run.steps_per_epoch = INT64_MAX / 4; /* batches wrap: one long epoch */
 	}
 	b->gflop = 0;
@@ -704,7 +703,7 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	printf(", \"data\": ");
 	rt_json_text(stdout, h->opt.data ? h->opt.data : b->reader ? "." : "synthetic");
 	if (b->reader)
-		printf(", \"readers\": %d", b->data.readers);
+		printf(", \"readers\": %d", b->h->train.readers);
 	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most,
 	       n / s.least);
 	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3,
@@ -780,7 +779,7 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	if (b->usage)
 		rt_usage_text(b->usage);
 	if (b->reader) {
-		printf("%-12s %d\n", "readers", b->data.readers);
+		printf("%-12s %d\n", "readers", b->h->train.readers);
 		return;
 	}
 	printf("%-12s %.1f", "GFLOP/s", gflops);
