@@ -4,12 +4,12 @@
  * Group.workspace_offset, Module.arena_bytes, stage planned. A value read by no other group and no result keeps offset
  * -1: it lives in registers.
  * Layout: the fault record (64 bytes at 0), the states in order, then one region that all graphs share (where graphs
- * carry states from call to call, they have those first, which the other graphs know nothing of), since they
- * never run at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's
- * end, inputs from its start. Views that move nothing share their operand's buffer. A stored value is computed straight
- * into its state's place where every reader of the old value is done by then; else it has its own buffer and the store
- * copies. A group of a racing program has room for the largest of its kernels; where that breaks the memory budget,
- * those that ask for the most go, and are said.
+ * carry states from call to call, they have those first, which the other graphs know nothing of), since they never run
+ * at the same time. Inside a graph: best fit over a free list along the schedule, or the largest first where that takes
+ * less; results live to the graph's end, inputs from its start. Views that move nothing share their operand's buffer. A
+ * stored value is computed straight into its state's place where every reader of the old value is done by then; else it
+ * has its own buffer and the store copies. A group of a racing program has room for the largest of its kernels; where
+ * that breaks the memory budget, those that ask for the most go, and are said.
  * Where the target asks for it (TARGET_spreads_values), large buffers begin at places of their own within a page: their
  * sizes are multiples of a page, and a CPU holds a load back that agrees with an earlier store in the last 12 bits of
  * their addresses, as the rows of one kernel's tensors would all the time.
@@ -17,6 +17,7 @@
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
 #include "plan.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define ALIGN 64
@@ -29,16 +30,24 @@ typedef struct Block { int64_t offset, bytes; } Block;
 
 typedef VEC(uint32_t) IdList;
 
+/* Something that needs a place from one schedule position to another. */
+typedef struct Buffer {
+	int64_t bytes;
+	int32_t from, to;
+	int64_t at;
+	int64_t *offset; /* where the place is written in the end */
+} Buffer;
+
+typedef VEC(Buffer) BufferList;
+
 typedef struct Heap {
 	Arena *arena;
 	VEC(Block) free;         /* by offset; never adjacent */
 	int64_t base, top, peak;
-	int64_t gap;            /* bytes behind large blocks */
 } Heap;
 
 /* A buffer: values that share one place. */
 typedef struct Life {
-	int64_t bytes;
 	int32_t from, to;        /* first and last schedule position */
 	int64_t offset;
 	bool fixed;              /* a state's own place */
@@ -49,13 +58,6 @@ static int64_t
 round_up(int64_t n)
 {
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* What a buffer takes. */
-static int64_t
-heap_room(const Heap *h, int64_t bytes)
-{
-	return round_up(bytes) + (bytes >= LARGE ? h->gap : 0);
 }
 
 static int64_t
@@ -289,31 +291,25 @@ place_stores(Plan *p)
 	}
 }
 
-/* Along the schedule: results and workspace of a group are taken, then what nobody reads later is given back. */
-static void
-place_values(Plan *p, int64_t base, int64_t gap)
+/* Everything of the graph that needs a place of its own, in the order in which the schedule comes upon it. */
+static BufferList
+list_buffers(Plan *p)
 {
 	Graph *g = p->g;
-	Heap h = {.arena = p->a, .base = base, .top = base, .peak = base, .gap = gap};
-	IdList *start = arena_array(p->a, IdList, p->npos + 1), *ends = arena_array(p->a, IdList, p->npos + 1);
+	BufferList list = {0};
+	IdList *start = arena_array(p->a, IdList, p->npos + 1);
 	int32_t *group_at = arena_array(p->a, int32_t, p->npos + 1);
 
-	for (uint32_t v = 1; v < g->val.n; v++) {
-		Life *l = &p->life[v];
-
-		if (p->root[v] != v || !l->needed || l->fixed)
-			continue;
-		l->bytes = heap_room(&h, type_bytes(&g->val.at[v].type));
-		vec_push(p->a, &start[l->from], v);
-		vec_push(p->a, &ends[l->to], v);
-	}
+	for (uint32_t v = 1; v < g->val.n; v++)
+		if (p->root[v] == v && p->life[v].needed && !p->life[v].fixed)
+			vec_push(p->a, &start[p->life[v].from], v);
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		Group *gr = &g->group.at[i];
 
 		if (gr->kept > 0)
-			gr->kept_offset = heap_take(&h, heap_room(&h, gr->kept));
+			vec_push(p->a, &list, ((Buffer){gr->kept, 0, p->npos, 0, &gr->kept_offset}));
 		if (gr->once && gr->workspace > 0)
-			gr->workspace_offset = heap_take(&h, heap_room(&h, gr->workspace));
+			vec_push(p->a, &list, ((Buffer){gr->workspace, 0, p->npos, 0, &gr->workspace_offset}));
 	}
 	for (int32_t at = 0; at <= p->npos; at++)
 		group_at[at] = -1;
@@ -322,19 +318,101 @@ place_values(Plan *p, int64_t base, int64_t gap)
 	for (int32_t at = 0; at <= p->npos; at++) {
 		Group *gr = group_at[at] >= 0 ? &g->group.at[group_at[at]] : NULL;
 
-		for (uint32_t k = 0; k < start[at].n; k++)
-			p->life[start[at].at[k]].offset = heap_take(&h, p->life[start[at].at[k]].bytes);
-		if (gr && gr->workspace > 0 && !gr->once) {
-			int64_t bytes = heap_room(&h, gr->workspace);
+		for (uint32_t k = 0; k < start[at].n; k++) {
+			uint32_t v = start[at].at[k];
+			int64_t bytes = type_bytes(&g->val.at[v].type);
 
-			gr->workspace_offset = heap_take(&h, bytes);
-			heap_give(&h, gr->workspace_offset, bytes);
+			vec_push(p->a, &list, ((Buffer){bytes, at, p->life[v].to, 0, &p->life[v].offset}));
 		}
-		for (uint32_t k = 0; k < ends[at].n; k++)
-			heap_give(&h, p->life[ends[at].at[k]].offset, p->life[ends[at].at[k]].bytes);
+		if (gr && gr->workspace > 0 && !gr->once)
+			vec_push(p->a, &list, ((Buffer){gr->workspace, at, at, 0, &gr->workspace_offset}));
 	}
-	if (h.peak > p->m->arena_bytes)
-		p->m->arena_bytes = h.peak;
+	return list;
+}
+
+/* Along the schedule, best fit: what is read is then mostly what was written last. Returns the end of the last
+ * buffer. */
+static int64_t
+pack_along(const Plan *p, BufferList *list, int64_t base)
+{
+	Heap h = {.arena = p->a, .base = base, .top = base, .peak = base};
+	IdList *ends = arena_array(p->a, IdList, p->npos + 1);
+	int32_t done = -1; /* the last position of which what ends there was given back */
+
+	for (uint32_t i = 0; i < list->n; i++) {
+		Buffer *b = &list->at[i];
+
+		for (; done < b->from - 1; done++)
+			for (uint32_t k = 0; k < ends[done + 1].n; k++) {
+				const Buffer *gone = &list->at[ends[done + 1].at[k]];
+
+				heap_give(&h, gone->at, gone->bytes);
+			}
+		b->at = heap_take(&h, b->bytes);
+		vec_push(p->a, &ends[b->to], i);
+	}
+	return h.peak;
+}
+
+static int
+larger_first(const void *x, const void *y)
+{
+	const Buffer *a = *(Buffer *const *)x, *b = *(Buffer *const *)y;
+
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes ? 1 : -1;
+	return a < b ? -1 : a > b;
+}
+
+/* The largest first, each at the lowest place that is free as long as it lives (Pisarchyk and Lee, "Efficient memory
+ * management for deep neural net inference", 2020: greedy by size). Returns the end of the last buffer. */
+static int64_t
+pack_by_size(const Plan *p, BufferList *list, int64_t base)
+{
+	Buffer **order = arena_array(p->a, Buffer *, list->n), **placed = arena_array(p->a, Buffer *, list->n);
+	int64_t peak = base;
+
+	for (uint32_t i = 0; i < list->n; i++)
+		order[i] = &list->at[i];
+	qsort(order, list->n, sizeof *order, larger_first);
+	for (uint32_t i = 0; i < list->n; i++) { /* placed: by place */
+		Buffer *b = order[i];
+		int64_t at = base;
+		uint32_t k = i;
+
+		for (uint32_t j = 0; j < i && placed[j]->at < at + b->bytes; j++) {
+			int64_t end = placed[j]->at + placed[j]->bytes;
+
+			if (placed[j]->from <= b->to && b->from <= placed[j]->to && end > at)
+				at = end;
+		}
+		b->at = at;
+		if (at + b->bytes > peak)
+			peak = at + b->bytes;
+		for (; k > 0 && placed[k - 1]->at > at; k--)
+			placed[k] = placed[k - 1];
+		placed[k] = b;
+	}
+	return peak;
+}
+
+/* Places by the schedule, or by size where that takes a thirty-second less. gap: bytes behind large buffers. */
+static void
+place_values(Plan *p, int64_t base, int64_t gap)
+{
+	BufferList list = list_buffers(p);
+	int64_t along, by_size;
+
+	for (uint32_t i = 0; i < list.n; i++)
+		list.at[i].bytes = round_up(list.at[i].bytes) + (list.at[i].bytes >= LARGE ? gap : 0);
+	by_size = pack_by_size(p, &list, base);
+	along = pack_along(p, &list, base);
+	if (by_size < along - along / 32)
+		along = pack_by_size(p, &list, base);
+	for (uint32_t i = 0; i < list.n; i++)
+		*list.at[i].offset = list.at[i].at;
+	if (along > p->m->arena_bytes)
+		p->m->arena_bytes = along;
 }
 
 static void
