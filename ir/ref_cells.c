@@ -2,9 +2,9 @@
  * one step at a time.
  *
  * In: what does not depend on earlier steps (gx), W_hh, start states, lengths or none; backward the gates that the
- * forward op
- * gave.  Out: as ops.def says. Steps at or past an example's length give 0 and leave the states alone; c of such a step
- * is the state that stands, its gates and their gradients are 0, and the running gradients pass it unchanged. */
+ * forward op gave.  Out: as ops.def says. Steps at or past an example's length give 0 and leave the states alone; c of
+ * such a step is the state that stands, its gates and their gradients are 0, and the running gradients pass it
+ * unchanged. Backward no operand is read at such a step: with reverse the start stands before the first live one. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>
@@ -123,8 +123,9 @@ ref_lstm_cells_dx(RefCtx *cx, const Op *op)
 		memcpy(dc, gc + i * H, (size_t)H * sizeof *dc);
 		for (int64_t s = r.t; s-- > 0;) {
 			int64_t at = i * r.t + step_at(&r, s);
+			bool first = !s || !alive(&r, i, step_at(&r, s - 1));
 			const double *g = gates + at * 4 * H,
-			             *before = s ? cs + (i * r.t + step_at(&r, s - 1)) * H : c0 + i * H;
+			             *before = first ? c0 + i * H : cs + (i * r.t + step_at(&r, s - 1)) * H;
 			double *d = out + at * 4 * H;
 
 			if (!alive(&r, i, step_at(&r, s)))
