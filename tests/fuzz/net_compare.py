@@ -59,17 +59,19 @@ class Oracle:
         self.refused, self.shifted, self.used = None, {}, {}
         self.long = max([v.size(model.batch) for s in model.statements() for v in s.outs + s.ins] + [1]) ** 0.5
         lab.build("ref", ["--target", "ref"])
-        try:
-            self.truth = gather(lab, "ref", model, "ref")
-        except Refused as e:
-            if "not finite" in str(e):
-                raise Ill(str(e))
-            if not model.test_examples % model.batch:
-                raise
-            self.refused = str(e)                # an error of the last batch alone?
-            model.test_examples = model.batch * max(1, model.test_examples // model.batch)
-            model.write(lab.folder, data_seed)
-            self.truth = gather(lab, "ref", model, "ref")
+        while True:                              # an error of the last batch alone, or of several batches?
+            try:
+                self.truth = gather(lab, "ref", model, "ref")
+                break
+            except Refused as e:
+                if "not finite" in str(e):
+                    raise Ill(str(e))
+                whole = model.batch * max(1, model.test_examples // model.batch)
+                fewer = model.batch if whole == model.test_examples else whole
+                if fewer == model.test_examples:
+                    raise
+                self.refused, model.test_examples = str(e), fewer
+                model.write(lab.folder, data_seed)
         if not all(np.all(np.isfinite(v)) for part in ("log", "checkpoint") for v in self.truth[part].values()):
             raise Ill("not finite")
         lab.train("ref", "start", "--steps", "0", "--no-eval")

@@ -6,8 +6,11 @@ Values stay small (`mag` is their usual size), arguments of log, sqrt and divisi
 continuous takes values of a grid alone."""
 import re
 from net_model import Follow, N
-from net_ops import GROUPS, OPS, attempt, dense, random_op
+import net_places                                # more of net_ops.OPS
+from net_ops import OPS, attempt, dense, random_op
 from net_pool import Gen
+
+GROUPS = sorted({o[0] for o in OPS})
 
 
 # ---- losses, metrics, outputs, settings
@@ -71,13 +74,16 @@ def settings(g):
     rate = g.one("0.05", "0.02", "poly(from = 0.01, peak = 0.05, to = 0.001, warmup_steps = 1)",
                  "poly(peak = 0.04, power = 1.5)", "cosine(peak = 0.05)",
                  "cosine(from = 0.01, peak = 0.05, to = 0.01, warmup_epochs = 1)", "linear(peak = 0.05)",
-                 "step(0.05, at = [1], factor = 0.3)")
+                 "one_cycle(peak = 0.05, pct_start = 0.4)", "step(0.05, at = [1], factor = 0.3)")
     slow = rate.replace("0.0", "0.00")           # Adam's steps are of the rate's size
     decay = ", weight_decay = %s" % g.one("0.01", "0.1") if g.chance(0.4) else ""
     s["optimizer"] = g.one("sgd(%s%s)" % (rate, decay), "momentum(%s, momentum = 0.8%s)" % (rate, decay),
                            "momentum(%s%s, nesterov = true)" % (rate, decay),
                            "adam(%s, eps = 0.01%s)" % (slow, decay),
-                           "adamw(%s, beta2 = 0.99, eps = 0.01%s)" % (slow, decay))
+                           "adamw(%s, beta2 = 0.99, eps = 0.01%s)" % (slow, decay),
+                           "rmsprop(%s, eps = 0.01%s%s)" % (slow, decay, g.one("", ", momentum = 0.5",
+                                                                               ", centered = true")),
+                           "lamb(%s, eps = 0.01%s)" % (slow, decay))
     s["epochs"] = 2
     s["seed"] = g.rng.randint(0, 2 ** 40)
     accumulate = g.one(1, 1, 1, 2, 3)
@@ -87,6 +93,8 @@ def settings(g):
         s["clip_norm"] = g.one("1", "0.3", "5.0")
     if g.chance(0.2):
         s["decay_all"] = "true"
+    if g.chance(0.2):
+        s["average"] = "ema(decay = %s)" % g.one("0.9", "0.5")
     params = [v.name for v in g.pool if v.name[0] == "w"]
     calls = [k + "0" for k in ("dense", "conv2d", "layer_norm", "embedding")
              if any(re.search(r"\b%s\(@0" % k, x.text) and "weight" not in x.text and "repeat" not in x.text

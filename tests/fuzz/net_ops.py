@@ -848,6 +848,3 @@ def attempt(g, f):
         made = {v.name for s in g.body for v in s.outs} | {i.name for i in g.m.inputs}
         g.pool[:] = [v for v in g.pool if v.name in made or (g.block and v is g.block.param)]
         return False
-
-
-GROUPS = sorted({o[0] for o in OPS})
