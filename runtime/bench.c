@@ -294,6 +294,8 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			return false;
 		h->run.micro = b->forward ? 0 : h->run.shard;
 		for (; !in_step && h->run.micro < (b->forward ? 1 : h->run.shard_end); h->run.micro++) {
+			if (b->infer && !bench_batch_again(b))
+				return false;
 			if (!b->infer)
 				rt_batch(&h->run, g->input, h->program.ninput);
 			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
