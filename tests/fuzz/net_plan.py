@@ -10,7 +10,7 @@ from net_model import Follow
 from net_run import Crash, Refused
 
 PASSES = ("fold", "factor", "cse", "dce", "sparse", "layout", "recompute", "fuse", "reorder", "winograd", "strassen",
-          "keep", "attention", "lstm", "gru", "fold,cse", "fuse,reorder", "layout,keep")
+          "lowered", "keep", "attention", "lstm", "gru", "fold,cse", "fuse,reorder", "layout,keep")
 FLAGS = {"x86-64-v3": ("avx2", "fma", "f16c"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl"),
          "sapphirerapids": ("amx_bf16", "avx512_fp16")}
 
@@ -70,12 +70,14 @@ def other_batch(model, rng):
 def retuned(record, rng):
     """A tuning file's record with other parameters; those that do not fit are said to and not used."""
     key, kernel = record.split(" : ")
-    if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{")):
+    if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{", "lowered.1{")):
         return record
     tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice((8, 16)))
     pairs = ",pairs" if "pairs" in kernel else ""
     if "conv2d" in key and rng.random() < 0.3:
         return "%s : winograd.1{%s}" % (key, tile)
+    if " conv2d " in key and rng.random() < 0.3:
+        return "%s : lowered.1{%s}" % (key, tile)
     if "matmul" in key and rng.random() < 0.4:
         return "%s : strassen.1{%s}" % (key, tile)
     if " conv2d.dw " in key:

@@ -22,7 +22,7 @@ def call(*args):
 
 def change(record):
     key, kernel = record.split(" : ")
-    if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{")):
+    if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{", "lowered.1{")):
         return record
     tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice([8, 16]))
     ahead = rng.choice(["", ",ahead=4", ",ahead=16"])
@@ -31,6 +31,8 @@ def change(record):
     pairs = few + (",pairs" if "pairs" in kernel else "")
     if " {" in key and "conv2d" in key and rng.random() < 0.3:
         return "%s : winograd.1{%s%s}" % (key, tile, few)
+    if " conv2d " in key and rng.random() < 0.3:
+        return "%s : lowered.1{%s%s%s}" % (key, tile, ahead, few)
     if " conv2d.dw " in key:
         images = rng.choice(["", ",images=2", ",images=4"])
         return "%s : brgemm.1{%s,parts=%d,band=%d%s%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, ahead, pairs)

@@ -23,6 +23,7 @@ static const struct { const char *target, *op, *text; FamilyId family;
         {"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,parts=1,band=1,pairs}", FAMILY_cpu_brgemm_dw},
         {"cpu", "conv2d", "winograd{mr=6,nv=4,lanes=16}", FAMILY_cpu_winograd},
         {"cpu", "matmul", "strassen{mr=6,nv=4,lanes=16}", FAMILY_cpu_strassen},
+        {"cpu", "conv2d", "lowered{mr=12,nv=2,lanes=16,ahead=32}", FAMILY_cpu_lowered},
         {"cpu", "lstm.cells", "rnn{mr=6,nv=4,lanes=16,rows=6}", FAMILY_cpu_rnn},
         {"cpu", "gru.cells.dx", "rnn_strassen{mr=6,nv=4,lanes=16,rows=12}", FAMILY_cpu_rnn_strassen},
         {"cpu", "attention", "attention{queries=128,keys=64,lanes=16}", FAMILY_cpu_attention},
@@ -77,7 +78,7 @@ texts_are_read_and_printed(void **state)
 	assert_true(space_parse("cpu", "conv2d.dw", texts[5].text, &p));
 	assert_int_equal(p.cpu_brgemm_dw.images, 8);
 	assert_int_equal(p.cpu_brgemm_dw.pairs, 2);
-	assert_true(space_parse("cuda", "conv2d", texts[22].text, &p));
+	assert_true(space_parse("cuda", "conv2d", texts[23].text, &p));
 	assert_int_equal(p.cuda_cudnn.knob.n, 2);
 	assert_int_equal(p.cuda_cudnn.knob.of[1][0], 12);
 	assert_int_equal(p.cuda_cudnn.knob.of[1][1], -1);
@@ -409,8 +410,8 @@ what_is_tried_fits(void **state)
 	/* chains 0 1 2 of all tiles, 4 of those of 16 vectors at most, 8 of those of 8 */
 	uint32_t tiles = 3 * (28 + 14 + 9 + 6) + (16 + 8 + 5 + 4) + (8 + 4 + 2 + 2);
 
-	/* lanes, parts 1 2, any band of 2 rows, images 0 2 4; ahead 0 4 16; threads 0 1 2 */
-	assert_int_equal(t.text.n, tiles * 2 * 2 * 2 * 3 * 3 * 3);
+	/* lanes, parts 1 2, any band of 2 rows, images 0 2 4; ahead 0 4 16 32; threads 0 1 2 */
+	assert_int_equal(t.text.n, tiles * 2 * 2 * 2 * 3 * 4 * 3);
 	t = tried(a, "cuda", "cudnn{engine=7,knob=2:16,device=h100}", 100);
 	assert_int_equal(t.text.n, 3);
 	assert_string_equal(t.text.at[2], "cudnn{engine=7,knob=2:16,round=1,fused=1,device=h100}");

@@ -59,9 +59,9 @@ typedef struct PlanCx {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). accumulate: 0: C is written; GOES_ON: the sum
  * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
- * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). chains: 0, 1, 2, 4 or 8. ahead: steps of k
- * by which B's rows are fetched to L1 before they are read, 0: they are not. pair: elements of A and B are pairs of
- * bf16 */
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). chains: 0, 1, 2, 4 or 8. ahead: steps of k by which
+ * B's rows are fetched before they are read, up to 8 to L1, more to L2; 0: they are not. pair: elements of A and B are
+ * pairs of bf16 */
 enum { GOES_ON = 1, ADDED = 2 };
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, int ahead, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
@@ -317,6 +317,9 @@ void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUART
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
+/* Steps by which panels are fetched ahead: where they come from beyond L2 and few rows go over each. Not where each
+ * row of pixels goes over all of a filter: it is fetched in vain from the second on. */
+int gemm_ahead(const Graph *g, const Op *op);
 GemmParams gemm_tile(int lanes);                       /* the register tile that fills the registers; nothing else */
 /* No wider than n columns, of as many rows as the registers leave. */
 void gemm_tile_columns(GemmParams *p, int64_t n);

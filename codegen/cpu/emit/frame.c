@@ -113,6 +113,7 @@ calls_micro(const GroupCx *gc)
 	case FAMILY_cpu_brgemm_dw:
 	case FAMILY_cpu_winograd:
 	case FAMILY_cpu_strassen:
+	case FAMILY_cpu_lowered:
 	case FAMILY_cpu_rnn:
 	case FAMILY_cpu_rnn_strassen:
 	case FAMILY_cpu_attention: return true;

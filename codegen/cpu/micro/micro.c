@@ -195,12 +195,14 @@ block(Micro *m, const char *name)
 }
 
 /* Asks for the row of B that is read `ahead` steps on: whole cache lines of 64 bytes, and beyond its end whatever lies
- * there, which is no fault. */
+ * there, which is no fault. Near ones to L1; what is far off waits in L2 better than in the few lines that L1 can wait
+ * for. */
 static void
 fetch_ahead(Micro *m, V b, V bk)
 {
+	enum { NEAR = 8 };
 	T t[4] = {m->l->ptr, m->l->i32, m->l->i32, m->l->i32};
-	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13);
+	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13), level = m->ahead > NEAR ? 2 : 3;
 	V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, t, 1);
 
 	if (!m->ahead)
@@ -209,7 +211,7 @@ fetch_ahead(Micro *m, V b, V bk)
 
 	for (int j = 0; j < m->nv * m->w * 4; j += 64) {
 		V args[4] = {bytes_on(m, at, int_k(m, j)), LLVMConstInt(m->l->i32, 0, 0),
-		             LLVMConstInt(m->l->i32, 3, 0), LLVMConstInt(m->l->i32, 1, 0)};
+		             LLVMConstInt(m->l->i32, level, 0), LLVMConstInt(m->l->i32, 1, 0)};
 
 		LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, t, 1), f, args, 4, "");
 	}
