@@ -9,13 +9,15 @@
 #include "host.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
 	DATA_LIMIT = 256 << 20,      /* bytes of mapped pages that may stay */
-	DATA_AROUND = 64 << 10,      /* bytes that the system maps around a page that is touched */
+	DATA_AROUND = 64 << 10,      /* bytes that the system maps around a page that is touched, where pages are small */
+	DATA_LOOK = DATA_LIMIT / 32, /* bytes by that count after which the system is asked what is mapped */
 	DATA_CHECK = 64 << 20,       /* bytes that are checked at a time */
 };
 
@@ -250,18 +252,38 @@ rt_data_example(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, u
 	return true;
 }
 
+/* Bytes of files that stand in this process's memory; -1: the system does not say. */
+static int64_t
+data_resident(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	long long all, resident, shared = -1;
+
+	if (f && fscanf(f, "%lld %lld %lld", &all, &resident, &shared) != 3)
+		shared = -1;
+	if (f)
+		fclose(f);
+	return shared < 0 ? -1 : (int64_t)shared * sysconf(_SC_PAGESIZE);
+}
+
 void
 rt_data_touch(RtData *d, int64_t examples)
 {
-	int64_t bytes = 0, limit = DATA_LIMIT;
+	int64_t bytes = 0, count, now;
 
-	if (d->mapped <= limit)
+	if (d->mapped <= DATA_LIMIT)
 		return;
 	for (int k = 0; k < d->p->ninput; k++)
 		bytes += d->column[k].n ? d->column[k].part->stride + DATA_AROUND
 		         : d->bytes[k]  ? d->bytes[k] + DATA_AROUND
 		                        : 0;
-	if (__atomic_add_fetch(&d->touched, examples * bytes, __ATOMIC_RELAXED) < limit)
+	bytes *= examples;
+	count = __atomic_add_fetch(&d->touched, bytes, __ATOMIC_RELAXED);
+	if (count / DATA_LOOK == (count - bytes) / DATA_LOOK)
+		return;
+	/* newer kernels map up to 2 MiB around a page: the count is too low then */
+	now = d->others < 0 ? -1 : data_resident();
+	if (now < 0 ? count < DATA_LIMIT : now - d->others < DATA_LIMIT)
 		return;
 	__atomic_store_n(&d->touched, 0, __ATOMIC_RELAXED);
 	for (int i = 0; i < d->nfile; i++)
@@ -336,7 +358,8 @@ rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtEr
 	if (o->synthetic || strcmp(r->kind, "synthetic") == 0) {
 		good = rt_data_synthetic(p, seed + (train ? 0 : 1), r->examples, d, e);
 	} else {
-		*d = (RtData){.p = p, .what = train ? "training" : "test", .train = train, .seed = seed};
+		*d = (RtData){.p = p, .what = train ? "training" : "test", .train = train, .seed = seed,
+		               .others = data_resident()};
 		good = strcmp(r->kind, "none") == 0
 		               ? rt_fail(e, "the model has no data block; add one, or use --synthetic")
 		               : data_read(d, o, e);

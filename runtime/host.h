@@ -375,7 +375,8 @@ struct RtData {
 	int64_t bytes[RT_MAX_INPUTS];               /* of an example of an input in its own type; 0: it is not fed */
 	RtColumn column[RT_MAX_INPUTS];             /* of inputs that stand in files; joined they are the set */
 	RtFile **file; int nfile;                   /* that stay open */
-	int64_t mapped, touched;                    /* bytes of mapped files, and of their pages in memory at most */
+	int64_t mapped, touched;                    /* bytes of mapped files; of pages that were asked for, so far */
+	int64_t others;                             /* bytes of files in memory before the set was opened; -1: unknown */
 	RtMakeFn *make;                             /* instead of columns */
 	void *maker; void (*maker_free)(void *maker);
 	bool (*words)(const RtData *d, const char *path, RtError *e); /* writes the vocabulary; NULL: there is none */
