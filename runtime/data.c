@@ -16,7 +16,7 @@
 
 enum {
 	DATA_LIMIT = 256 << 20,      /* bytes of mapped pages that may stay */
-	DATA_AROUND = 64 << 10,      /* bytes that the system maps around a page that is touched, where pages are small */
+	DATA_AROUND = 64 << 10,      /* bytes that the system maps around a page that is touched, or more */
 	DATA_LOOK = DATA_LIMIT / 32, /* bytes by that count after which the system is asked what is mapped */
 	DATA_CHECK = 64 << 20,       /* bytes that are checked at a time */
 };

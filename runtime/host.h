@@ -376,7 +376,7 @@ struct RtData {
 	RtColumn column[RT_MAX_INPUTS];             /* of inputs that stand in files; joined they are the set */
 	RtFile **file; int nfile;                   /* that stay open */
 	int64_t mapped, touched;                    /* bytes of mapped files; of pages that were asked for, so far */
-	int64_t others;                             /* bytes of files in memory before the set was opened; -1: unknown */
+	int64_t others;                             /* of files in memory before it was opened; -1: unknown */
 	RtMakeFn *make;                             /* instead of columns */
 	void *maker; void (*maker_free)(void *maker);
 	bool (*words)(const RtData *d, const char *path, RtError *e); /* writes the vocabulary; NULL: there is none */
