@@ -8,7 +8,8 @@
  *   fold.view      reshape of reshape, transpose of transpose, expand of expand, reverse of reverse
  *   fold.shuffle   an axis that is split in two, these exchanged, and joined again: interleave, in any layout
  *   fold.matmul    matmul of what is transposed, transpose of a matmul that nobody else reads: ta and tb say it
- *   fold.cast      cast of cast, where the first holds every value of what it was made from
+ *   fold.cast      cast of cast, where the first holds every value of what it was made from, and the second does not
+ * saturate
  * fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the
  * shape
  * Declines: x + 0 (turns -0 into 0), x * 0 (NaN, infinity), a sum over one element (turns -0 into 0), anything that
@@ -207,6 +208,16 @@ holds(DType b, DType a)
 	return bits[b] >= bits[a] && (dtype_is_unsigned(a) || !dtype_is_unsigned(b));
 }
 
+/* Is a cast from a by way of b to c the cast from a to c? What is too large for an integer saturates if it comes from a
+ * float and wraps if it comes from an integer. */
+static bool
+chain_is_one(DType a, DType b, DType c)
+{
+	bool saturates = dtype_is_float(b) && !dtype_is_float(a) && !dtype_is_float(c) && c != DT_bool;
+
+	return holds(b, a) && (!saturates || holds(c, a));
+}
+
 static Val
 merge_transposes(Fold *f, const Op *op, const Op *inner)
 {
@@ -249,7 +260,8 @@ fold_chain(Fold *f, const Op *op, const char **rule)
 	case OP_reverse:
 		return attr_int(op, A_axis) == attr_int(inner, A_axis) ? x : NOVAL;
 	case OP_cast:
-		if (!holds((DType)type_out(f, inner)->dtype, (DType)val_type(f->rw.g, x)->dtype) ||
+		if (!chain_is_one((DType)val_type(f->rw.g, x)->dtype, (DType)type_out(f, inner)->dtype,
+		                  (DType)t.dtype) ||
 		    !pass_may(f->cx, *rule))
 			return NOVAL;
 		return build_cast(b, x, (DType)t.dtype);
