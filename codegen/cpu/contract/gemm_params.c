@@ -214,14 +214,12 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 }
 
 int
-gemm_ahead(const Graph *g, const Op *op)
+gemm_ahead(const Graph *g, int64_t rows, int64_t bytes)
 {
 	enum { FEW = 256 };
 	const Budget *b = &machine_of(g)->budget;
-	const Type *o = val_type(g, op->out[0]);
-	int64_t rows = op->kind == OP_matmul ? o->axis[o->rank - 2].n : o->axis[0].n * o->axis[2].n * o->axis[3].n;
 
-	return rows <= FEW && type_bytes(val_type(g, op->in[1])) >= b->l2 / 2 ? b->ahead : 0;
+	return rows <= FEW && bytes >= b->l2 / 2 ? b->ahead : 0;
 }
 
 /* A small tile waits for its own additions: rows of the product, vectors of the default tile. */
@@ -351,7 +349,11 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
 	engine_set(g, op, engine_choose(g, op, cx->arch, cx->half), p);
-	p->ahead = p->engine == ENGINE_FMA && op->kind == OP_matmul ? gemm_ahead(g, op) : 0;
+	if (p->engine == ENGINE_FMA && op->kind == OP_matmul) {
+		const Type *o = val_type(g, op->out[0]);
+
+		p->ahead = gemm_ahead(g, o->axis[o->rank - 2].n, type_bytes(val_type(g, op->in[1])));
+	}
 	set_lanes(g, op, p);
 	set_images(g, op, p);
 	set_band(g, op, p);

@@ -115,9 +115,9 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	}
 	p->algo = row;
 	p->panel_outer = p->pack = true;
-	p->ahead = gemm_ahead(g, op);
 	Lowered l = lowered_of(g, op, p);
 
+	p->ahead = gemm_ahead(g, l.rows, type_bytes(val_type(g, op->in[1])));
 	return l.C > 1 && l.OW * o->axis[0].n < SHORT && l.rows >= FEW && l.rows <= l.columns;
 }
 

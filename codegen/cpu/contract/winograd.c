@@ -111,6 +111,8 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 		return false;
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
+	if (op->kind != OP_conv2d_dw)
+		p->ahead = gemm_ahead(g, s.rows, (int64_t)POINTS * s.C * s.K * 4);
 	return true;
 }
 
