@@ -198,7 +198,10 @@ pass_columns(Emit *e, const Wgrad *w, Pass *pass)
 		pass->right = i_min_k(e, end, w->ss[0] + w->ss[1]);
 		return;
 	}
-	pass->left = k64(e, 0), pass->right = k64(e, w->W);
+	/* a stride may leave the last columns of the input to no tap: a panel has no room for them */
+	int64_t met = (w->OW - 1) * w->at.stride[1] - w->at.pad[1] + (w->S - 1) * w->at.dilation[1] + 1;
+
+	pass->left = k64(e, 0), pass->right = k64(e, met < w->W ? met : w->W);
 	if (w->cut == w->OW)
 		return;
 	V last = input_index(e, w, 1, i_sub_k(e, end, 1));
