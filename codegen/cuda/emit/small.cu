@@ -13,6 +13,11 @@ ORDERED(t, T)
 SMALL(i16, short)
 SMALL(u16, unsigned short)
 SMALL(i8, signed char)
+/* over a block and over a warp */
+#define SMALL_TREES(t, T) TREES(t, T) ARGMAX(t, T) WARPS(t, T) WARP_ARGMAX(t, T)
+SMALL_TREES(i16, short)
+SMALL_TREES(u16, unsigned short)
+SMALL_TREES(i8, signed char)
 #define TO_SMALL(f, F, t, T, low, high) \
 FN T f##_to_##t(F x) { return x != x ? (T)0 : x <= (F)low ? (T)low : x >= (F)high ? (T)high : (T)x; }
 TO_SMALL(f64, double, i16, short, -32768, 32767)
