@@ -133,7 +133,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	gr->workspace = 0;
 	cx->misfit = cx->tuned ? "its parameters follow from the shape" : NULL;
 	if (special && cu_attention_op((OpKind)special->kind))
-		gr->kernel = cu_attention_select(g, special, cx->arch, &gr->workspace);
+		gr->kernel = cu_attention_select(g, special, cx, &gr->workspace);
 	else if (special && cu_cells_op((OpKind)special->kind))
 		gr->kernel = cu_cells_select(g, special, cx, &gr->workspace);
 	else if (special && op_has((OpKind)special->kind, T_ALONE)) {
@@ -247,14 +247,53 @@ cuda_kernel_version(const Target *t, const char *family)
 	return space_version("cuda", family);
 }
 
+/* Kernels beside contractions: what tune.def asks of an op, and why parameters are not possible. */
+typedef struct Searched {
+	FamilyId family;
+	Facts (*facts)(const Graph *g, const Op *op, const SelectCx *cx);
+	const char *(*misfit)(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
+} Searched;
+static const Searched searched[] = {
+	{FAMILY_cuda_attention, cu_attention_facts, cu_attention_misfit},
+};
+
+typedef struct Trial {
+	const Searched *of;
+	const Graph *g; const Op *op; const SelectCx *cx;
+	Params base; Facts facts;
+	SpaceEach *each; void *each_cx;
+} Trial;
+
+static bool
+trial(void *cx, const Params *q)
+{
+	const Trial *t = cx;
+
+	return t->of->misfit(t->g, t->op, t->cx, q) ||
+	       t->each(t->each_cx, space_text(t->g->arena, q), space_class(&t->base, q, &t->facts));
+}
+
 static void
 cuda_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
 {
 	const Op *op = graph_group_contraction(g, group);
+	Trial x = {.g = g, .cx = cx, .each = each, .each_cx = each_cx};
 
 	(void)t;
 	if (op)
 		cu_algo_space(g, group, op, cx, each, each_cx);
+	space_parse("cuda", NULL, g->group.at[group].kernel, &x.base);
+	for (size_t i = 0; i < sizeof searched / sizeof *searched && !x.of; i++)
+		x.of = searched[i].family == x.base.family ? &searched[i] : NULL;
+	for (uint32_t last, i = graph_group_ops(g, group, &last); x.of && i < last && !x.op; i++) {
+		const Op *o = &g->op.at[i];
+
+		x.op = !o->dead && o->group == group && cu_special_op(o) && o->kind != OP_store ? o : NULL;
+	}
+	if (!x.op)
+		return;
+	x.facts = x.of->facts(g, x.op, cx);
+	space_each(&x.base, &x.facts, cx->steps, trial, &x);
 }
 
 static DType

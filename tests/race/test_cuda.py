@@ -96,6 +96,20 @@ with tempfile.TemporaryDirectory() as at:
     used = call(mantou, "info", net, "--target", "cuda", "--arch", lines[0]["arch"], "--machine", "sm=100", "--json", env=nowhere)
     expect("such records are read", not used.stderr and all(v in used.stdout for v in want.values()), used.stderr)
 
+    # kernels beside contractions: another tile of attention computes the same bits; a forward pass's columns may not
+    shutil.copy(os.path.join(here, "..", "tune", "families.net"), net)
+    others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40", "--group", "attention*"]
+    done = call(mantou, "tune", net, *others, "--prepare", program, env=nowhere)
+    expect("other families are prepared", done.returncode == 0, done.stderr)
+    done = call(program, "race", "-o", results, "--threads", "1")
+    lines = journal(results)
+    tried = {x["key"].split(" ")[3]: x["kernels"] for x in lines[0]["records"]}
+    counts = {k: len(v) for k, v in tried.items()}
+    expect("attention has tiles to try", set(counts) == {"attention", "attention.dx"} and min(counts.values()) > 1, counts)
+    good = sum(len(x["good"]) for x in lines if "good" in x)
+    expect("all compute the same", good == sum(counts.values()) - len(counts) and not [x for x in lines if "out" in x], (counts, lines))
+    shutil.copy(os.path.join(here, "..", "tune", "tiny.net"), net)
+
     # here: a device that is simulated, or none
     if os.path.exists(tuning):
         os.unlink(tuning)

@@ -44,6 +44,7 @@ static const struct { const char *target, *op, *text; FamilyId family;
         {"cuda", "sum", "rows{threads=256,pieces=4}", FAMILY_cuda_rows},
         {"cuda", "attention.dx", "attention{mma,rows=64,columns=32}", FAMILY_cuda_attention},
         {"cuda", "attention", "attention{ffma,rows=16,columns=16}", FAMILY_cuda_attention},
+        {"cuda", "attention", "attention{mma,rows=128,columns=16,late=1}", FAMILY_cuda_attention},
         {"cuda", "lstm.cells", "cells{examples=4,threads=128}", FAMILY_cuda_cells},
         {"cuda", NULL, "window", FAMILY_cuda_window},
 };
@@ -70,7 +71,7 @@ texts_are_read_and_printed(void **state)
 	Arena *a = arena_new();
 	Params p;
 
-	assert_string_equal(space_form(a, FAMILY_cuda_attention), "attention{ffma|mma,rows=,columns=}");
+	assert_string_equal(space_form(a, FAMILY_cuda_attention), "attention{ffma|mma,rows=,columns=[,late=]}");
 	assert_string_equal(space_form(a, FAMILY_cuda_rows), "rows{threads=[,pieces=]}");
 	assert_string_equal(space_form(a, FAMILY_cuda_mma), "mma{m=,n=,k=,stages=,warps=x[,split=]}");
 	assert_string_equal(space_form(a, FAMILY_cpu_rows), "rows");
@@ -432,7 +433,7 @@ only_some_are_tunable(void **state)
 	        {"cuda", "ffma{m=64,n=32,k=16}", true},
 	        {"cuda", "cudnn{engine=1}", true},
 	        {"cuda", "rows{threads=1}", false},
-	        {"cuda", "attention{mma,rows=64,columns=32}", false},
+	        {"cuda", "attention{mma,rows=64,columns=32}", true},
 	};
 	Params p;
 
@@ -468,6 +469,9 @@ order_keys_tell_bits_apart(void **state)
 	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "cudnn{engine=7}", false, BITS_order},
 	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "cudnn{engine=7,round=1}", false, BITS_rounds},
 	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:4,round=1}", false, BITS_rounds},
+	        {"cuda", "attention{mma,rows=64,columns=32}", "attention{mma,rows=128,columns=32,late=1}", false,
+	         BITS_same},
+	        {"cuda", "attention{mma,rows=64,columns=32}", "attention{mma,rows=64,columns=64}", false, BITS_order},
 	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:3,round=1,device=h100}", false,
 	         BITS_same},
 	};

@@ -11,8 +11,9 @@
  *   dk, dv   rows are keys, columns queries: the same transposed, ds^T times q and w^T times g
  * Gradients are made by two kernels, each sum in one block and one order; a kernel before them makes the sums of g y in
  * the workspace. Numbers of 16 bits are multiplied by matrix instructions: a warp has 16 rows, scores stay in its
- * registers and are the next product's operand; tiles of columns come by cp.async, one ahead. f32, and widths that do
- * not fit, by multiply-adds of 16 x 16 threads; scores pass through shared memory. Exponents are of base 2. Tiles that
+ * registers and are the next product's operand; tiles of columns come by cp.async, one ahead (`late`: none). f32, and
+ * widths that do not fit, by multiply-adds of 16 x 16 threads; scores pass through shared memory. Exponents are of base
+ * 2. No tile changes a bit of gradients, nor do rows those of results: sums go on in the order of columns. Tiles that
  * the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair, unless a row sees
  * nothing at all: that is NaN.
  * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass expand
@@ -116,7 +117,13 @@ att_shared(const Att *a)
 	int columns = att_side_bytes(a, a->d, a->columns) + att_side_bytes(a, a->e, a->columns);
 
 	return rows +
-	       (a->mma ? STAGES * columns : columns + (a->back ? 2 : 1) * a->rows * att_float_pitch(a->columns) * 4);
+	       (a->mma ? a->stages * columns : columns + (a->back ? 2 : 1) * a->rows * att_float_pitch(a->columns) * 4);
+}
+
+static bool
+takes_mma(const Att *a, const char *arch)
+{
+	return cu_has_mma(a->dt, arch) && a->d % 16 == 0 && a->e % 16 == 0 && a->d <= MMA_WIDTH && a->e <= MMA_WIDTH;
 }
 
 /* False: there is no room. */
@@ -126,7 +133,7 @@ att_tiles(Att *a, const char *arch)
 	int64_t longest = a->t > a->s ? a->t : a->s;
 	int wide = a->d > a->e ? a->d : a->e;
 
-	a->mma = cu_has_mma(a->dt, arch) && a->d % 16 == 0 && a->e % 16 == 0 && wide <= MMA_WIDTH;
+	a->mma = takes_mma(a, arch);
 	if (a->mma) {
 		a->rows = longest <= 16 ? 16 : longest <= 32 ? 32 : 64;
 		/* what a thread's registers hold */
@@ -170,14 +177,58 @@ cu_attention_refuses(const Graph *g, const Op *op)
 	return a.p >= 1 ? "a dropout that drops everything" : NULL;
 }
 
-const char *
-cu_attention_select(const Graph *g, const Op *op, const char *arch, int64_t *workspace)
+Facts
+cu_attention_facts(const Graph *g, const Op *op, const SelectCx *cx)
 {
 	Att a = att_of(g, op);
 
-	att_tiles(&a, arch);
+	return (Facts){.backward = a.back, .queries_all = a.t, .keys_all = a.s, .width_k = a.d, .width_v = a.e,
+	               .products = takes_mma(&a, cx->arch), .smem = cuda_machine(NULL, cx->arch)->shared};
+}
+
+static void
+att_take(Att *a, const Params *p)
+{
+	a->mma = p->cuda_attention.by;
+	a->rows = p->cuda_attention.rows;
+	a->columns = p->cuda_attention.columns;
+	a->threads = a->mma ? a->rows * 2 : BLOCK;
+	a->stages = a->mma && !p->cuda_attention.late ? STAGES : 1;
+}
+
+const char *
+cu_attention_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p)
+{
+	Att a = att_of(g, op);
+	Facts f = cu_attention_facts(g, op, cx);
+
+	if (p->family != FAMILY_cuda_attention)
+		return arena_printf(g->arena, "%s takes parameters such as attention{ffma,rows=32,columns=32}",
+		                    op_info[op->kind].name);
+	const char *why = space_misfit(g->arena, p, &f);
+
+	att_take(&a, p);
+	if (!why && att_shared(&a) > f.smem)
+		why = arena_printf(g->arena, "tiles take %d bytes of shared memory, a block has %lld", att_shared(&a),
+		                   (long long)f.smem);
+	return why;
+}
+
+const char *
+cu_attention_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace)
+{
+	Att a = att_of(g, op);
+	Params p, q;
+
+	att_tiles(&a, cx->arch);
+	p = (Params){FAMILY_cuda_attention, .cuda_attention = {a.mma, a.rows, a.columns, 0}};
 	*workspace = a.back ? a.entries * a.t * 4 : 0; /* the rows' sums of g y */
-	return space_text(g->arena, &(Params){FAMILY_cuda_attention, .cuda_attention = {a.mma, a.rows, a.columns}});
+	if (cx->tuned) {
+		space_parse("cuda", op_info[op->kind].name, cx->tuned, &q);
+		cx->misfit = cu_attention_misfit(g, op, cx, &q);
+		p = cx->misfit ? p : q;
+	}
+	return space_text(g->arena, &p);
 }
 
 /* ---------------------------------------------------------------- forward */
@@ -415,6 +466,10 @@ columns_loop(const Att *a)
 		cu_line(c, "COPIES_WAIT(1);");
 	} else {
 		att_load_columns(a, "at", "0");
+		if (a->mma) {
+			cu_line(c, "copies_end();");
+			cu_line(c, "COPIES_WAIT(0);");
+		}
 	}
 	cu_line(c, "__syncthreads();");
 	compute(a);
@@ -552,10 +607,7 @@ cu_attention_emit(Cuda *c, const Op *op)
 	a.c = c;
 	if (p->family != FAMILY_cuda_attention)
 		bug("target cuda: '%s' is no kernel of attention", c->g->group.at[c->group].kernel);
-	a.mma = p->cuda_attention.by;
-	a.rows = p->cuda_attention.rows;
-	a.columns = p->cuda_attention.columns;
-	a.threads = a.mma ? a.rows * 2 : BLOCK;
+	att_take(&a, p);
 	if (!a.back) {
 		tiles_kernel(&a, FORWARD);
 		return;

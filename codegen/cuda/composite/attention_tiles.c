@@ -134,7 +134,6 @@ att_sides_choose(Att *a)
 	a->column[1] = side_of(a, a->part == KEYS ? 0 : v, a->columns);
 	a->all_rows = a->part == KEYS ? a->s : a->t;
 	a->all_columns = a->part == KEYS ? a->t : a->s;
-	a->stages = a->mma ? STAGES : 1;
 	int tiles = rows_bytes(a) + a->stages * (a->column[0].bytes + a->column[1].bytes);
 
 	a->weights = tiles;

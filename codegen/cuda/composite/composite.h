@@ -12,7 +12,10 @@ bool cu_attention_op(OpKind k);                         /* attention and its gra
 const char *cu_attention_refuses(const Graph *g, const Op *op);
 bool cu_attention_strided(const Op *op, int k, const Type *x); /* may its value k lie so? */
 /* Kernel text, and the bytes that the group's workspace needs. */
-const char *cu_attention_select(const Graph *g, const Op *op, const char *arch, int64_t *workspace);
+const char *cu_attention_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace);
+/* What tune.def asks of the op; why these parameters are not possible, NULL: they are. */
+Facts cu_attention_facts(const Graph *g, const Op *op, const SelectCx *cx);
+const char *cu_attention_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
 void cu_attention_emit(Cuda *c, const Op *op);
 bool cu_cells_op(OpKind k);                             /* lstm.cells, gru.cells and their gradients */
 const char *cu_cells_refuses(const Graph *g, const Op *op);
