@@ -56,13 +56,33 @@ merge(Arena *a, const Options *o, Buf *out)
 	return EXIT_GOOD;
 }
 
-/* The right to write path; NULL: a message was given. */
+/* Has the process ended that this text of file_hold names, on this machine? */
+static bool
+holder_ended(const char *holder)
+{
+	char host[256] = "", *name;
+	long pid;
+
+	if (sscanf(holder, "process %ld on ", &pid) != 1 || gethostname(host, sizeof host - 1))
+		return false;
+	name = strstr(holder, " on ");
+	return !strncmp(name + 4, host, strlen(host)) && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+/* The right to write path; NULL: a message was given. What a killed search has started holds it until that ends too,
+ * which is soon. */
 static FileHold *
 hold(const char *path, const char *who)
 {
+	enum { PATIENCE = 200 }; /* twentieths of a second */
 	char *holder = NULL;
 	FileHold *h = file_hold(path, who, &holder);
 
+	for (int i = 0; !h && holder && holder_ended(holder) && i < PATIENCE; i++) {
+		free(holder);
+		nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+		h = file_hold(path, who, &holder);
+	}
 	if (!h && holder)
 		failure("'%s' is being written by %s", path, holder);
 	else if (!h)

@@ -89,10 +89,12 @@ tune_deadline(void)
 
 /* In the child: a group of its own, so that a terminal's Ctrl-C comes through us alone; it ends if we do. */
 static void
-become_child(void)
+become_child(pid_t parent)
 {
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent) /* it ended before that was asked for */
+		_exit(128 + SIGTERM);
 	for (size_t i = 0; i < sizeof caught / sizeof *caught; i++)
 		signal(caught[i], SIG_DFL);
 }
@@ -102,13 +104,14 @@ static pid_t
 start(bool forward)
 {
 	int was = interrupted;
+	pid_t parent = getpid();
 
 	fflush(NULL);
 	forwards = forward;
 	pid_t pid = fork();
 
 	if (!pid) {
-		become_child();
+		become_child(parent);
 	} else if (pid > 0) {
 		setpgid(pid, pid);
 		child = pid;

@@ -5,6 +5,7 @@ seeds, $KILLS says how many kills.
 The model is tiny.net. Costs of kernels are planted, so the kernels that must win are known: the cheapest of
 those that --dry-run lists. Each test is a function test_*; `expect` counts."""
 
+import fcntl
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -505,6 +507,18 @@ def test_files(place):
     expect("of two the second says who holds the file", done.returncode == 1 and "is being written by" in done.stderr, done.stderr)
     first.wait()
     expect("and the first goes on", first.returncode == 0 and place.text())
+    # what a killed search has started holds the file a moment longer
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with open(place.file + ".lock", "w") as held:
+        held.write("process %d on %s: mantou tune\n" % (gone.pid, socket.gethostname()))
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        last = subprocess.Popen(place.command(table), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        time.sleep(0.3)
+        waits = last.poll() is None
+    err = last.communicate()[1]
+    expect("a search waits for what one that was killed has left", waits and last.returncode == 0, (waits, last.returncode, err))
     # a journal that did not end
     open(place.file + ".log", "a").write('{"round": 9, "race": ""}\n')
     done = place.tune(table)
