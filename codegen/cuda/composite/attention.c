@@ -224,7 +224,8 @@ cu_attention_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspa
 	p = (Params){FAMILY_cuda_attention, .cuda_attention = {a.mma, a.rows, a.columns, 0}};
 	*workspace = a.back ? a.entries * a.t * 4 : 0; /* the rows' sums of g y */
 	if (cx->tuned) {
-		space_parse("cuda", op_info[op->kind].name, cx->tuned, &q);
+		if (!space_parse("cuda", op_info[op->kind].name, cx->tuned, &q))
+			q = (Params){0}; /* of no family */
 		cx->misfit = cu_attention_misfit(g, op, cx, &q);
 		p = cx->misfit ? p : q;
 	}
