@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""MovieLens 100K's u.data to the .npy files that ncf.net reads: ncf-data.py u.data OUT_FOLDER. Needs nothing but Python.
+"""MovieLens 100K's u.data to the .npy files that ncf.net reads: ncf-data.py u.data OUT_FOLDER. Needs nothing but
+Python.
 
-A rating of whatever height is a film taken. Each user's latest film is kept back for the test, with 99 films the user never took;
-every other one trains, with four films not taken drawn beside it (He et al. 2017, section 4.1). The draws are the same on every run.
-"""
+A rating of whatever height is a film taken. Each user's latest film is kept back for the test, with 99 films the user
+never took; every other one trains, with four films not taken drawn beside it (He et al. 2017, section 4.1). The draws
+are the same on every run. """
 import array
 import os
 import random

@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
-"""Sentences and their translations to the .npy files of gnmt-small.net, and numbers back to sentences. Needs NumPy; the same bytes on every run.
+"""Sentences and their translations to the .npy files of gnmt-small.net, and numbers back to sentences. Needs NumPy; the
+same bytes on every run.
 
-  translation-data.py SOURCE TARGET FOLDER --test SOURCE TARGET    learns pieces, writes FOLDER/{train,test}-{source,count,target,label}.npy, vocab.txt
-  translation-data.py --encode FOLDER/vocab.txt TEXT PREFIX        PREFIX-source.npy and PREFIX-count.npy of other sentences
-  translation-data.py --decode FOLDER/vocab.txt IDS.npy            what `generate --output ids=IDS.npy` wrote, a sentence a line
+  translation-data.py SOURCE TARGET FOLDER --test SOURCE TARGET    learns pieces, writes
+                                                                   FOLDER/{train,test}-{source,count,target,label}.npy,
+                                                                       vocab.txt
+  translation-data.py --encode FOLDER/vocab.txt TEXT PREFIX        PREFIX-source.npy and PREFIX-count.npy of other
+                                                                   sentences
+  translation-data.py --decode FOLDER/vocab.txt IDS.npy            what `generate --output ids=IDS.npy` wrote, a
+                                                                   sentence a line
 
-Texts hold a sentence a line, line i of TARGET translating line i of SOURCE; a name that ends in .gz is compressed. All is lower case. One vocabulary
-serves both languages (Sennrich et al. 2016, arXiv:1508.07909): padding, start, end, unknown, each character, then pieces, each the pair of pieces that
-was the most frequent in the training sentences at the time; a word's last piece ends in "_". A word is encoded by joining the pair of neighbours whose piece
-stands first in the vocabulary, as often as there is one. Pairs of more than --length - 1 pieces are left out of training, elsewhere they are cut."""
+Texts hold a sentence a line, line i of TARGET translating line i of SOURCE; a name that ends in .gz is compressed. All
+is lower case. One vocabulary serves both languages (Sennrich et al. 2016, arXiv:1508.07909): padding, start, end,
+unknown, each character, then pieces, each the pair of pieces that was the most frequent in the training sentences at
+the time; a word's last piece ends in "_". A word is encoded by joining the pair of neighbours whose piece stands first
+in the vocabulary, as often as there is one. Pairs of more than --length - 1 pieces are left out of training, elsewhere
+they are cut."""
 import argparse
 import collections
 import gzip
@@ -32,7 +39,8 @@ def characters(word):
 
 
 def learn(sentences, size):
-    """The vocabulary: pairs are counted once and kept up to date; of equally frequent ones the first in order of characters is taken."""
+    """The vocabulary: pairs are counted once and kept up to date; of equally frequent ones the first in order of
+    characters is taken."""
     counts = collections.Counter(w for s in sentences for w in s)
     words = [(characters(w), n) for w, n in sorted(counts.items())]
     pieces = SPECIAL + sorted({c for w, _ in words for c in w})
@@ -122,7 +130,8 @@ def save(folder, part, encoder, texts, length):
     save_source(prefix, source, length)
     np.save(prefix + "-target.npy", rows(target, length, [START], [], PAD))
     np.save(prefix + "-label.npy", rows(target, length, [], [END], -1))
-    print("%s: %d sentences, %.1f and %.1f pieces each" % (part, len(source), np.mean([len(s) for s in source]), np.mean([len(t) for t in target])))
+    print("%s: %d sentences, %.1f and %.1f pieces each" % (part, len(source), np.mean([len(s) for s in source]),
+                                                           np.mean([len(t) for t in target])))
 
 
 def vocabulary(path):
@@ -143,8 +152,10 @@ def main():
     p.add_argument("--test", nargs=2, metavar=("SOURCE", "TARGET"))
     p.add_argument("--encode", action="store_true")
     p.add_argument("--decode", action="store_true")
-    p.add_argument("--pieces", type=int, default=4113, metavar="N", help="of the vocabulary, at most; the model's constant vocab")
-    p.add_argument("--length", type=int, default=32, metavar="N", help="places; the model's source_length and target_length")
+    p.add_argument("--pieces", type=int, default=4113, metavar="N",
+                   help="of the vocabulary, at most; the model's constant vocab")
+    p.add_argument("--length", type=int, default=32, metavar="N",
+                   help="places; the model's source_length and target_length")
     a = p.parse_args()
     if len(a.files) != (2 if a.decode else 3):
         p.error("%d files are given" % len(a.files))

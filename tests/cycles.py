@@ -16,7 +16,8 @@ def objects(build):
     for name in have:
         path = os.path.join(build, "codegen", "libcodegen.a.p", name.replace("/", "_") + ".c.o")
         if os.path.exists(path):
-            lines = [l.split()[-2:] for l in subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()]
+            lines = [l.split()[-2:] for l in subprocess.run(["nm", path], capture_output=True, text=True,
+                                                            check=True).stdout.splitlines()]
             yield name, {s for kind, s in lines if kind in "TDRBC"}, {s for kind, s in lines if kind == "U"}
 
 
@@ -59,7 +60,8 @@ def drawing():
         for d in sorted(have):
             if d + "/" not in text:
                 yield "the drawing in codegen/README.md has no %s/" % d
-        lines = [min([i for i, l in enumerate(text.split("\n")) for d in row.split() if d + "/" in l], default=0) for row in rows]
+        lines = [min([i for i, l in enumerate(text.split("\n")) for d in row.split() if d + "/" in l], default=0)
+                 for row in rows]
         if lines != sorted(lines):
             yield "the drawing in codegen/README.md has the folders of %s in another order" % target
 
@@ -74,7 +76,10 @@ def main():
         print(line)
     for ring in cycles(uses):
         if len(ring) > MOST:
-            print("a cycle of %d files, at most %d: %s" % (len(ring), MOST, "; ".join("%s uses %s" % (f, " ".join(sorted(uses[f] & ring))) for f in sorted(ring))))
+            print("a cycle of %d files, at most %d: %s" % (len(ring), MOST,
+                                                           "; ".join("%s uses %s"
+                                                                     % (f, " ".join(sorted(uses[f] & ring)))
+                                                                     for f in sorted(ring))))
     for name, _, needs in sorted(files):
         for s in sorted(needs):
             low, high = rank(name), rank(owner.get(s, ""))

@@ -42,7 +42,7 @@ fi
 check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.([chly]|cu)$'); do
 	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
 done)"
-check "line length" "$(for f in $(echo "$files" | grep -E '\.[ch]$'); do
+check "line length" "$(for f in $(echo "$files" | grep -E '\.([ch]|py)$'); do
 	expand -t 8 "$f" | awk -v f="$f" 'length > 120 { print f ":" NR " has " length " columns, at most 120" }'
 done | head -n 20)"
 # A function's body stands between braces in the first column.

@@ -3,8 +3,9 @@
 
   csv_bench.py [--rows 1000000] [--mantou PROGRAM] [--keep FOLDER]
 
-The table has eleven columns of normal numbers with six digits behind the point. `reader`: shuffled batches of 1,024 rows, by one thread and by two.
-`epoch`: a program from its start to its end, every row checked, then one epoch of a single dense layer. Needs nothing but Python for these."""
+The table has eleven columns of normal numbers with six digits behind the point. `reader`: shuffled batches of 1,024
+rows, by one thread and by two. `epoch`: a program from its start to its end, every row checked, then one epoch of a
+single dense layer. Needs nothing but Python for these."""
 import argparse
 import json
 import os
@@ -52,12 +53,14 @@ def main():
     subprocess.run([o.mantou, "build", program + ".net", "-o", program], check=True)
     print("%d rows, %.1f MB" % (o.rows, mb))
     for threads in 1, 2:
-        text = subprocess.run([program, "bench", "--reader", "--data", at, "--readers", str(threads), "--threads", str(threads), "--json"], check=True, capture_output=True, text=True).stdout
+        text = subprocess.run([program, "bench", "--reader", "--data", at, "--readers", str(threads), "--threads",
+                               str(threads), "--json"], check=True, capture_output=True, text=True).stdout
         rows = json.loads(text)["examples_per_s"]["median"]
         show("reader, %d thread%s" % (threads, "s"[:threads - 1]), mb, o.rows / rows)
     for threads in 1, 2:
         start = time.perf_counter()
-        subprocess.run([program, "train", "--data", at, "--no-eval", "--no-save", "--quiet", "--threads", str(threads), "--readers", str(threads)], check=True)
+        subprocess.run([program, "train", "--data", at, "--no-eval", "--no-save", "--quiet", "--threads", str(threads),
+                        "--readers", str(threads)], check=True)
         show("epoch, %d thread%s" % (threads, "s"[:threads - 1]), mb, time.perf_counter() - start)
     try:
         import numpy

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The networks of models/first/ in PyTorch: the same data, recipe and initial distributions.
 
-  first_torch.py convnet|regression|words FOLDER [--seed N] [--epochs N]     trains, prints what the test set says after each epoch
-  first_torch.py NAME FOLDER --bench STEPS                                   examples a second, the median of three measurements
+  first_torch.py convnet|regression|words FOLDER [--seed N] [--epochs N]     trains, prints what the test set says
+      after each epoch
+  first_torch.py NAME FOLDER --bench STEPS                                   examples a second, the median of three
+      measurements
 
 Needs PyTorch and NumPy; FOLDER is what `train --data` of the mantou program reads."""
 import argparse
@@ -65,8 +67,10 @@ class Convnet(nn.Module):
     def data(self, folder):
         parts = []
         for pattern in "data_batch_*.bin", "test_batch.bin":
-            a = np.concatenate([np.fromfile(f, np.uint8).reshape(-1, 3073) for f in sorted(glob.glob(os.path.join(folder, pattern)))])
-            parts.append((torch.from_numpy(a[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(a[:, 0].astype(np.int64))))
+            a = np.concatenate([np.fromfile(f, np.uint8).reshape(-1, 3073)
+                                for f in sorted(glob.glob(os.path.join(folder, pattern)))])
+            parts.append((torch.from_numpy(a[:, 1:].reshape(-1, 3, 32, 32).copy()),
+                          torch.from_numpy(a[:, 0].astype(np.int64))))
         return parts
 
     def optimizer(self, groups):
@@ -79,7 +83,8 @@ class Convnet(nn.Module):
             rows = torch.randint(0, 9, (n, 1)) + torch.arange(32)
             columns = torch.randint(0, 9, (n, 1)) + torch.arange(32)
             columns = torch.where(torch.rand(n, 1) < 0.5, columns.flip(1), columns)
-            x = F.pad(x, (4, 4, 4, 4))[torch.arange(n)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+            x = F.pad(x, (4, 4, 4, 4))[torch.arange(n)[:, None, None], :, rows[:, :, None],
+                                       columns[:, None, :]].permute(0, 3, 1, 2)
         return self.head(self.body(x).mean((2, 3)))
 
     def loss(self, image, label):
@@ -98,7 +103,8 @@ class Regression(nn.Module):
         self.body = nn.Sequential(nn.BatchNorm1d(10), dense(10, 64), nn.SiLU(), dense(64, 64), nn.SiLU(), dense(64, 1))
 
     def data(self, folder):
-        return [tuple(torch.from_numpy(np.load(os.path.join(folder, "%s-%s.npy" % (part, k)))) for k in "xy") for part in ("train", "test")]
+        return [tuple(torch.from_numpy(np.load(os.path.join(folder, "%s-%s.npy" % (part, k)))) for k in "xy")
+                for part in ("train", "test")]
 
     def optimizer(self, groups):
         return torch.optim.Adam(groups, self.peak)
@@ -139,11 +145,13 @@ class Words(nn.Module):
 
     def __init__(self, words=4000, length=24, width=128, heads=4):
         super().__init__()
-        self.table, self.place = nn.Parameter(torch.randn(words, width) * 0.02), nn.Parameter(torch.randn(length, width) * 0.02)
+        self.table = nn.Parameter(torch.randn(words, width) * 0.02)
+        self.place = nn.Parameter(torch.randn(length, width) * 0.02)
         self.body, self.norm = nn.Sequential(Layer(width, heads), Layer(width, heads)), nn.LayerNorm(width)
 
     def data(self, folder):
-        return [tuple(torch.from_numpy(np.load(os.path.join(folder, part + k + ".npy")).astype(np.int64)) for k in ("ids", "next")) for part in ("", "test-")]
+        return [tuple(torch.from_numpy(np.load(os.path.join(folder, part + k + ".npy")).astype(np.int64))
+                      for k in ("ids", "next")) for part in ("", "test-")]
 
     def optimizer(self, groups):
         return torch.optim.AdamW(groups, self.peak)
@@ -181,9 +189,11 @@ class Run:
         self.opt = model.optimizer([{"params": wide, "weight_decay": model.decay}, {"params": flat, "weight_decay": 0}])
         total = self.steps * epochs
         own = getattr(model, "schedule", None)
-        self.rate = own(self.opt, total) if own else torch.optim.lr_scheduler.LambdaLR(self.opt, cosine(model, self.steps, total))
+        self.rate = own(self.opt, total) if own else torch.optim.lr_scheduler.LambdaLR(self.opt,
+                                                                                       cosine(model, self.steps, total))
         # models/first/regression.net evaluates the running mean of its weights
-        self.mean = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.99)) if own else None
+        ema = torch.optim.swa_utils.get_ema_multi_avg_fn(0.99)
+        self.mean = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=ema) if own else None
 
     def step(self, at):
         self.model.train()
@@ -222,7 +232,8 @@ def main():
     torch.set_num_threads(o.threads)
     model = {"convnet": Convnet, "regression": Regression, "words": Words}[o.name]()
     run = Run(model, o.folder, 10 ** 4 if o.bench else o.epochs or model.epochs)
-    print("%d parameters, PyTorch %s, %d threads" % (sum(p.numel() for p in model.parameters()), torch.__version__, o.threads))
+    print("%d parameters, PyTorch %s, %d threads" % (sum(p.numel() for p in model.parameters()), torch.__version__,
+                                                     o.threads))
     if o.bench:
         speeds = []
         for repeat in range(4):  # the first one warms up
@@ -237,7 +248,8 @@ def main():
         for at in torch.randperm(len(run.train[0]))[:run.steps * model.batch].split(model.batch):
             losses.append(run.step(at).item())
         seconds = time.perf_counter() - start
-        print("epoch %d  loss %.4f  %.1f s  %s" % (epoch + 1, statistics.mean(losses), seconds, run.judge()), flush=True)
+        print("epoch %d  loss %.4f  %.1f s  %s" % (epoch + 1, statistics.mean(losses), seconds, run.judge()),
+              flush=True)
 
 
 if __name__ == "__main__":

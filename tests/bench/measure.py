@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Measures models beside their rivals in interleaved rounds: ours, rival 1, rival 2, ..., ours, ... so that a slow hour of a shared machine meets all.
-run.sh and beside.sh start it; it needs nothing but Python's own library.
+"""Measures models beside their rivals in interleaved rounds: ours, rival 1, rival 2, ..., ours, ... so that a slow hour
+of a shared machine meets all. run.sh and beside.sh start it; it needs nothing but Python's own library.
 
-In: rows (rows.txt, or --row TEXT in its form).   Out: for each row a table (medians, bests, share of the peak that was measured in the same run, memory,
-time from the start to the end of the first step), the ratio of our median to that of the best rival, and at the end a summary; --json FILE: a line a row.
-A rival is one process for all rounds, stopped (SIGSTOP) while others have their turn; ours starts anew for each sample, as its users do. A sample that
-other work on the machine disturbed is taken again.
-A rival that is not there or fails is a line that says why.
---from FILE prints the tables of an earlier --json FILE, computed again from its samples.
-"""
+In: rows (rows.txt, or --row TEXT in its form).   Out: for each row a table (medians, bests, share of the peak that was
+measured in the same run, memory, time from the start to the end of the first step), the ratio of our median to that of
+the best rival, and at the end a summary; --json FILE: a line a row. A rival is one process for all rounds, stopped
+(SIGSTOP) while others have their turn; ours starts anew for each sample, as its users do. A sample that other work on
+the machine disturbed is taken again. A rival that is not there or fails is a line that says why. --from FILE prints the
+tables of an earlier --json FILE, computed again from its samples. """
 import argparse
 import datetime
 import glob
@@ -27,7 +26,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 FIELDS = ["name", "model", "mode", "batch", "precision", "least", "warmup", "steps", "rounds", "rivals"]
 MODES = {"train": "training", "infer": "inference", "generate": "generation, tokens", "reader": "the reader alone"}
 START_S, SAMPLE_S, REALTIME = 900, 600, 10
-TAKES, DISTURBED = 8, 0.05  # a sample during which others had more than this share of the CPUs is taken again, so many times at most
+# a sample during which others had more than this share of the CPUs is taken again, so many times at most
+TAKES, DISTURBED = 8, 0.05
 PEAK_S = 0.2  # what the measurement of the peak takes behind the steps
 # Large allocations in huge pages and never given back: worth a fifth to PyTorch.
 PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
@@ -36,13 +36,16 @@ RIVALS = {
     "torch": ("PyTorch", "main", ["torch"], "f32", ["torch_bench.py"]),
     "torch-bf16": ("PyTorch, autocast", "main", ["torch"], "bf16", ["torch_bench.py", "--bf16"]),
     "torch-compiled": ("PyTorch, compiled", "main", ["torch"], "f32", ["torch_bench.py", "--compile"]),
-    "torch-compiled-bf16": ("PyTorch, compiled, autocast", "main", ["torch"], "bf16", ["torch_bench.py", "--compile", "--bf16"]),
-    "torch-frozen": ("PyTorch, compiled, frozen", "main", ["torch"], "f32", ["torch_bench.py", "--compile", "--freeze"]),
+    "torch-compiled-bf16": ("PyTorch, compiled, autocast", "main", ["torch"], "bf16",
+                            ["torch_bench.py", "--compile", "--bf16"]),
+    "torch-frozen": ("PyTorch, compiled, frozen", "main", ["torch"], "f32",
+                     ["torch_bench.py", "--compile", "--freeze"]),
     "torchvision": ("torchvision", "main", ["torch", "torchvision"], "f32", ["torch_bench.py"]),
     "gensim": ("gensim", "main", ["gensim"], "f32", ["gensim_bench.py"]),
     "pillow": ("Pillow, torchvision", "main", ["torch", "torchvision", "PIL"], "f32", ["reader_bench.py"]),
     "mxnet": ("MXNet", "mxnet", ["mxnet"], "f32", ["mxnet_bench.py"]),
-    "onnxruntime": ("ONNX Runtime", "main", ["torch", "onnx", "onnxruntime"], "f32", ["onnx_bench.py", "--engine", "onnxruntime"]),
+    "onnxruntime": ("ONNX Runtime", "main", ["torch", "onnx", "onnxruntime"], "f32",
+                    ["onnx_bench.py", "--engine", "onnxruntime"]),
     "openvino": ("OpenVINO", "main", ["torch", "onnx", "openvino"], "f32", ["onnx_bench.py", "--engine", "openvino"]),
 }
 
@@ -63,7 +66,8 @@ def read_row(line):
         fail("a row has %d words, %s; this one has %d: %s" % (len(FIELDS), " ".join(FIELDS), len(words), line))
     row = dict(zip(FIELDS, words))
     try:
-        row.update({k: int(row[k]) for k in ("batch", "warmup", "steps", "rounds")}, least=float(row["least"]), rivals=row["rivals"].split(","))
+        row.update({k: int(row[k]) for k in ("batch", "warmup", "steps", "rounds")}, least=float(row["least"]),
+                   rivals=row["rivals"].split(","))
     except ValueError as e:
         fail("row %s: %s" % (row["name"], e))
     unknown = [r for r in row["rivals"] if r not in RIVALS]
@@ -111,13 +115,15 @@ class Rivals:
     """The interpreters of a folder made by run.sh, or one given by hand, and what they lack."""
 
     def __init__(self, folder, python):
-        self.python = {"main": python or os.path.join(folder, "bin", "python"), "mxnet": os.path.join(folder, "mxnet", "bin", "python")}
+        self.python = {"main": python or os.path.join(folder, "bin", "python"),
+                       "mxnet": os.path.join(folder, "mxnet", "bin", "python")}
         self.lacks, self.omp, self.folder = {}, "", folder
         notes = os.path.join(folder, "missing.txt")  # `package: why`, written by run.sh
         if os.path.exists(notes):
             self.lacks = dict(line.strip().split(": ", 1) for line in open(notes) if ": " in line)
         if os.path.exists(self.python["main"]):
-            prefix = subprocess.run([self.python["main"], "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True).stdout.strip()
+            prefix = subprocess.run([self.python["main"], "-c", "import sys; print(sys.prefix)"], capture_output=True,
+                                    text=True).stdout.strip()
             self.omp = (glob.glob(prefix + "/lib/libiomp5.so") + [""])[0]
 
     def missing(self, name):
@@ -127,7 +133,8 @@ class Rivals:
         if not os.path.exists(python):
             return "not installed: " + self.lacks.get(which if which in self.lacks else modules[-1], "no %s" % python)
         for m in modules:
-            done = subprocess.run([python, "-c", "import " + m], capture_output=True, text=True, env=self.environment(name, 1))
+            done = subprocess.run([python, "-c", "import " + m], capture_output=True, text=True,
+                                  env=self.environment(name, 1))
             if done.returncode:
                 why = (done.stderr.strip().splitlines() or ["import fails"])[-1]
                 return "not installed: " + self.lacks.get(m, why)
@@ -187,12 +194,14 @@ class Process:
     def __init__(self, name, rivals, row, model, a):
         _, which, _, _, program = RIVALS[name]
         threads, realtime, data = a.threads, a.realtime, data_of(row, a)
-        args = [rivals.python[which], os.path.join(HERE, program[0]), model, *program[1:], "--mode", row["mode"], "--batch", str(row["batch"]),
+        args = [rivals.python[which], os.path.join(HERE, program[0]), model, *program[1:], "--mode", row["mode"],
+                "--batch", str(row["batch"]),
                 "--warmup", str(row["warmup"]), "--threads", str(threads), "--serve"]
         args += ["--data", data] if data else []
         self.errors = tempfile.TemporaryFile("w+")
         early = realtime and "--compile" not in program  # compilers would hold up all else on the machine
-        self.p = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=rivals.environment(name, threads), start_new_session=True,
+        self.p = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                  env=rivals.environment(name, threads), start_new_session=True,
                                   preexec_fn=become_realtime if early else None)
         self.about = self.answer(START_S)
         if realtime and not early:
@@ -211,7 +220,8 @@ class Process:
             if not line:
                 self.p.wait()
                 self.errors.seek(0)
-                raise Failure("failed: " + (self.errors.read().strip().splitlines() or ["status %d" % self.p.returncode])[-1][:200])
+                raise Failure("failed: " + (self.errors.read().strip().splitlines()
+                                            or ["status %d" % self.p.returncode])[-1][:200])
         return json.loads(line)
 
     def sample(self, steps):
@@ -233,9 +243,11 @@ class Process:
 
 
 def our_arguments(row, a):
-    """What `PROGRAM bench` is asked. Of generation, the steps of the row are sequences, of as many tokens as the model has places."""
+    """What `PROGRAM bench` is asked. Of generation, the steps of the row are sequences, of as many tokens as the model
+    has places."""
     data, generates = data_of(row, a), row["mode"] == "generate"
-    out = ["bench", "--json", "--warmup", str(row["warmup"]), "--repeat", str(row["steps"]) if generates else "1", "--threads", str(a.threads)]
+    out = ["bench", "--json", "--warmup", str(row["warmup"]), "--repeat", str(row["steps"]) if generates else "1",
+           "--threads", str(a.threads)]
     if row["mode"] == "reader":
         return out + ["--reader", "--steps", str(row["steps"]), "--data", data]
     out += ["--mode", row["mode"]] + (["--data", data] if data else ["--synthetic"])
@@ -243,9 +255,11 @@ def our_arguments(row, a):
 
 
 def our_sample(program, row, a):
-    """One run of `PROGRAM bench`; others' share is that of its end, the measured steps: before, not all CPUs are needed."""
+    """One run of `PROGRAM bench`; others' share is that of its end, the measured steps: before, not all CPUs are
+    needed."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        p = subprocess.Popen([program, *our_arguments(row, a)], stdout=out, stderr=err, preexec_fn=become_realtime if a.realtime else None)
+        p = subprocess.Popen([program, *our_arguments(row, a)], stdout=out, stderr=err, preexec_fn=become_realtime
+                             if a.realtime else None)
         looks = [look(p.pid)]
         while os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:  # it stays to be looked at
             time.sleep(0.02)
@@ -276,7 +290,8 @@ def settings(row):
 def build(mantou, row, folder):
     net = net_of(row)
     program = os.path.join(folder, row["name"])
-    done = subprocess.run([mantou, "build", net, "-o", program, "--batch", str(row["batch"]), "--precision", row["precision"], *settings(row)], stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([mantou, "build", net, "-o", program, "--batch", str(row["batch"]), "--precision",
+                           row["precision"], *settings(row)], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit("measure.py: mantou build %s failed: %s" % (net, done.stderr.strip()))
     return program
@@ -294,13 +309,15 @@ def work(mantou, row):
     if done.returncode:
         raise SystemExit("measure.py: %s: %s" % (net, done.stderr.strip()))
     o = json.loads(done.stdout)
-    return (o["gflop_per_step"] if row["mode"] == "train" else sum(layer["flops"] for layer in o["layers"]) / 1e9) / row["batch"]
+    return (o["gflop_per_step"] if row["mode"] == "train" else sum(layer["flops"]
+                                                                   for layer in o["layers"]) / 1e9) / row["batch"]
 
 
 def export(rivals, row, folder):
     """The .onnx file of PyTorch's model, for the rivals that read one."""
     path = os.path.join(folder, row["name"] + ".onnx")
-    done = subprocess.run([rivals.python["main"], os.path.join(HERE, "torch_bench.py"), row["model"], "--batch", str(row["batch"]), "--export", path], capture_output=True, text=True)
+    done = subprocess.run([rivals.python["main"], os.path.join(HERE, "torch_bench.py"), row["model"], "--batch",
+                           str(row["batch"]), "--export", path], capture_output=True, text=True)
     if done.returncode:
         raise Failure("no .onnx file: " + (done.stderr.strip().splitlines() or [""])[-1][:200])
     return path
@@ -320,7 +337,8 @@ def measure(row, rivals, a, folder):
     program = build(a.mantou, row, folder)
     ours = {"name": "mantou", "target": "mantou", "precision": row["precision"], "samples": []}
     record = {k: row[k] for k in ("name", "model", "mode", "batch", "precision", "least", "steps", "rounds")}
-    record.update(threads=a.threads, realtime=a.realtime, machine=machine(), gflop_per_example=work(a.mantou, row), date=datetime.date.today().isoformat(), contestants=[ours])
+    record.update(threads=a.threads, realtime=a.realtime, machine=machine(), gflop_per_example=work(a.mantou, row),
+                  date=datetime.date.today().isoformat(), contestants=[ours])
     running = []
     try:
         for name in row["rivals"]:
@@ -337,7 +355,8 @@ def measure(row, rivals, a, folder):
                 print("%s: round %d of %d" % (row["name"], i + 1, row["rounds"]), file=sys.stderr)
             o, share = undisturbed(lambda: our_sample(program, row, a), a.takes)
             ours["samples"].append(o["examples_per_s"]["median"])
-            ours.update(peak_rss_bytes=max(o["peak_rss_bytes"], ours.get("peak_rss_bytes", 0)), first_step_s=min(o.get("first_step_s") or 0, ours.get("first_step_s", 1e9)))
+            ours.update(peak_rss_bytes=max(o["peak_rss_bytes"], ours.get("peak_rss_bytes", 0)),
+                        first_step_s=min(o.get("first_step_s") or 0, ours.get("first_step_s", 1e9)))
             record["others"] = max(share, record.get("others", 0))
             record["peak_gflops"] = max(o.get("peak_gflops") or 0, record.get("peak_gflops", 0))
             for them, process in list(running):
@@ -364,21 +383,24 @@ def machine():
 
 
 def evaluate(record):
-    """Adds what follows from the samples: median, best, rates, the best rival (by its median), the ratios and whether they are what was asked."""
+    """Adds what follows from the samples: median, best, rates, the best rival (by its median), the ratios and whether
+    they are what was asked."""
     ran = []
     for c in record["contestants"]:
         if c.get("missing") or not c.get("samples"):
             continue
         c["median"], c["best"] = statistics.median(c["samples"]), max(c["samples"])
         c["gflops"] = c["median"] * record["gflop_per_example"]
-        c["peak_share"] = c["gflops"] / record["peak_gflops"] if record["peak_gflops"] and record["gflop_per_example"] else None
+        c["peak_share"] = c["gflops"] / record["peak_gflops"] if record["peak_gflops"] and record[
+            "gflop_per_example"] else None
         ran.append(c)
     ours, them = ran[0], ran[1:]
     for c in them:
         c["ratio"] = ours["median"] / c["median"]
     if them:
         best = max(them, key=lambda c: c["median"])
-        record.update(best_rival=best["name"], ratio={"median": ours["median"] / best["median"], "best": ours["best"] / max(c["best"] for c in them)})
+        record.update(best_rival=best["name"], ratio={"median": ours["median"] / best["median"],
+                                                      "best": ours["best"] / max(c["best"] for c in them)})
         record["met"] = record["ratio"]["median"] >= record["least"]
     else:
         record.update(best_rival=None, ratio=None, met=None)
@@ -395,23 +417,29 @@ def label(c):
         return "mantou"
     text = RIVALS[c["name"]][0] if c["name"] in RIVALS else c["name"]
     version = c.get("target", "").split("+")[0].split()
-    return text.replace(",", " %s," % version[-1], 1) if version and "," in text else text + (" " + version[-1] if version else "")
+    return text.replace(",", " %s," % version[-1],
+                        1) if version and "," in text else text + (" " + version[-1] if version else "")
 
 
 def print_row(r):
-    print("\n%s: %s, %s, batch %d, %s; %d rounds of %d steps, %d threads%s; measured peak %.0f GFLOP/s; others had %.0f %% of the CPUs at most" % (
+    print("\n%s: %s, %s, batch %d, %s; %d rounds of %d steps, %d threads%s; measured peak %.0f GFLOP/s; others had "
+          "%.0f %% of the CPUs at most" % (
         r["name"], r["model"], MODES[r["mode"]], r["batch"], r["precision"], r["rounds"], r["steps"], r["threads"],
         ", real time" if r.get("realtime") else "", r["peak_gflops"], 100 * r.get("others", 0)))
-    print("  %-36s %-5s %10s %10s %8s %7s %9s %12s %7s" % ("", "", "median/s", "best/s", "GFLOP/s", "peak", "MB", "first step s", "ratio"))
+    print("  %-36s %-5s %10s %10s %8s %7s %9s %12s %7s" % ("", "", "median/s", "best/s", "GFLOP/s", "peak", "MB",
+                                                           "first step s", "ratio"))
     for c in r["contestants"]:
         if "median" not in c:
             print("  %-36s %-5s %s" % (label(c), c["precision"], c.get("missing", "no samples")))
             continue
-        print("  %-36s %-5s %10s %10s %8.0f %7s %9.0f %12.3f %7s" % (label(c), c["precision"], number(c["median"]), number(c["best"]), c["gflops"],
-              "%.1f %%" % (100 * c["peak_share"]) if c["peak_share"] else "-", c["peak_rss_bytes"] / 1e6, c["first_step_s"], "%.2f" % c["ratio"] if "ratio" in c else ""))
+        print("  %-36s %-5s %10s %10s %8.0f %7s %9.0f %12.3f %7s" % (label(c), c["precision"], number(c["median"]),
+                                                                     number(c["best"]), c["gflops"],
+              "%.1f %%" % (100 * c["peak_share"]) if c["peak_share"] else "-", c["peak_rss_bytes"] / 1e6,
+              c["first_step_s"], "%.2f" % c["ratio"] if "ratio" in c else ""))
     if r["ratio"]:
         print("  mantou is %.2f times the best rival, %s, by medians, %.2f by bests; at least %.2f is asked: %s" % (
-            r["ratio"]["median"], label(next(c for c in r["contestants"] if c["name"] == r["best_rival"])), r["ratio"]["best"], r["least"], "met" if r["met"] else "NOT met"))
+            r["ratio"]["median"], label(next(c for c in r["contestants"] if c["name"] == r["best_rival"])),
+            r["ratio"]["best"], r["least"], "met" if r["met"] else "NOT met"))
     else:
         print("  no rival ran: no ratio")
     sys.stdout.flush()
@@ -422,27 +450,37 @@ def print_summary(records):
     for r in records:
         ours = r["contestants"][0]
         best = next((c for c in r["contestants"] if c["name"] == r["best_rival"]), None)
-        print("%-16s %12s  %-34s %12s %7s %7.2f  %s" % (r["name"], number(ours["median"]), label(best) + ", " + best["precision"] if best else "none ran", number(best["median"]) if best else "-",
-              "%.2f" % r["ratio"]["median"] if best else "-", r["least"], "" if not best else "met" if r["met"] else "NOT met"))
+        print("%-16s %12s  %-34s %12s %7s %7.2f  %s" % (r["name"], number(ours["median"]),
+                                                        label(best) + ", " + best["precision"] if best else "none ran",
+                                                        number(best["median"]) if best else "-",
+              "%.2f" % r["ratio"]["median"] if best else "-", r["least"], "" if not best else "met" if r["met"]
+              else "NOT met"))
     ratios = {r["name"]: r["ratio"]["median"] for r in records if r["ratio"]}
     if ratios:
         least = min(ratios, key=ratios.get)
-        print("of %d rows the geometric mean is %.2f, the least %.2f (%s)" % (len(ratios), statistics.geometric_mean(ratios.values()), ratios[least], least))
-    print("GFLOP/s count sums done directly, for all; Winograd does 3x3 convolutions with fewer, so that a share may exceed the peak.")
+        print("of %d rows the geometric mean is %.2f, the least %.2f (%s)" % (len(ratios),
+                                                                              statistics.geometric_mean(
+                                                                                  ratios.values()), ratios[least],
+                                                                                  least))
+    print("GFLOP/s count sums done directly, for all; Winograd does 3x3 convolutions with fewer, so that a share may "
+          "exceed the peak.")
 
 
 def main():
-    p = argparse.ArgumentParser(prog="measure.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    p = argparse.ArgumentParser(prog="measure.py", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     p.add_argument("--rows", metavar="ROW,ROW", help="only these")
     p.add_argument("--row", metavar="TEXT", help="a row that is not in the table: " + " ".join(FIELDS))
     p.add_argument("--rounds", type=int, metavar="N", help="instead of the row's")
-    p.add_argument("--takes", type=int, default=TAKES, metavar="N", help="a sample that others disturbed is taken so many times at most (default %d)" % TAKES)
+    p.add_argument("--takes", type=int, default=TAKES, metavar="N",
+                   help="a sample that others disturbed is taken so many times at most (default %d)" % TAKES)
     p.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N")
     p.add_argument("--quick", action="store_true", help="one short round, without compiled rivals")
     p.add_argument("--list", action="store_true", help="the rows, and end")
     p.add_argument("--rivals", default=".", metavar="DIR", help="the folder that run.sh installs into")
     p.add_argument("--python", metavar="FILE", help="an interpreter with the rivals, instead of that folder's")
-    p.add_argument("--data", default=os.path.join(os.path.dirname(ROOT), "shared", "data"), metavar="DIR", help="folder of the data sets that some rows read")
+    p.add_argument("--data", default=os.path.join(os.path.dirname(ROOT), "shared", "data"), metavar="DIR",
+                   help="folder of the data sets that some rows read")
     p.add_argument("--mantou", default=os.path.join(ROOT, "build", "mantou"), metavar="FILE")
     p.add_argument("--realtime", action="store_true", help="samples at SCHED_FIFO %d: on a shared machine" % REALTIME)
     p.add_argument("--json", metavar="FILE", help="a line a row, appended")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times training or inference of resnet50-cifar10 in MXNet's gluon, hybridized with static memory: the layers and optimizer of
-models/resnet50-cifar10.net, one random batch held in memory. Needs mxnet 1.9.1 with numpy 1.23.
+"""Times training or inference of resnet50-cifar10 in MXNet's gluon, hybridized with static memory: the layers and
+optimizer of models/resnet50-cifar10.net, one random batch held in memory. Needs mxnet 1.9.1 with numpy 1.23.
 
   mxnet_bench.py resnet50-cifar10 [--mode train|infer] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--serve]
 """
@@ -60,7 +60,8 @@ def main(a):
     x, label = mx.nd.random.uniform(shape=(n, 3, 32, 32)), mx.nd.array([i % 10 for i in range(n)])
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     loss_of.hybridize(static_alloc=True, static_shape=True)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 1e-4}, kvstore=None)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 1e-4},
+                            kvstore=None)
 
     def train():
         with autograd.record():
@@ -73,7 +74,8 @@ def main(a):
         return net(x).wait_to_read()
 
     sampling.run(a, n, train if a.mode == "train" else infer,
-                 {"model": a.model, "target": "mxnet " + mx.__version__, "precision": "f32", "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count()))},
+                 {"model": a.model, "target": "mxnet " + mx.__version__, "precision": "f32",
+                  "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count()))},
                  finish=mx.nd.waitall)  # its engine is asynchronous: a loss that is read says nothing of the update
 
 

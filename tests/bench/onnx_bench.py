@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Times inference of an .onnx file with one input of static shape: ONNX Runtime or OpenVINO, for latency on all the threads given.
+"""Times inference of an .onnx file with one input of static shape: ONNX Runtime or OpenVINO, for latency on all the
+threads given.
 
-  onnx_bench.py MODEL.onnx --engine onnxruntime|openvino [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--serve]
+  onnx_bench.py MODEL.onnx --engine onnxruntime|openvino [--warmup 20] [--steps 100] [--repeat 3] [--threads N]
+      [--serve]
 """
 import sampling  # first: it takes the time of the start
 
@@ -43,7 +45,8 @@ def main(a):
     if a.mode != "infer":
         raise SystemExit("onnx_bench.py: --mode infer is what these can do")
     target, n, step = {"onnxruntime": onnxruntime, "openvino": openvino}[a.engine](a)
-    sampling.run(a, n, step, {"model": os.path.basename(a.model), "target": target, "precision": "f32", "threads": a.threads or os.cpu_count()})
+    sampling.run(a, n, step, {"model": os.path.basename(a.model), "target": target, "precision": "f32",
+                              "threads": a.threads or os.cpu_count()})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Times what torchvision's users read photographs with, as torch_bench.py times PyTorch: Pillow decodes, a random crop is scaled to 224 x 224 and mirrored.
+"""Times what torchvision's users read photographs with, as torch_bench.py times PyTorch: Pillow decodes, a random crop
+is scaled to 224 x 224 and mirrored.
 
-  reader_bench.py photographs --mode reader --data FOLDER [--batch 32] [--steps 20] [--threads N] [--serve]        FOLDER has list.txt, lines `path label`
+  reader_bench.py photographs --mode reader --data FOLDER [--batch 32] [--steps 20] [--threads N] [--serve]
+      FOLDER has list.txt, lines `path label`
 
 One thread makes its images in this process; more are as many workers of a DataLoader."""
 import sampling  # first: it takes the time of the start
@@ -21,7 +23,8 @@ class Photographs(torch.utils.data.Dataset):
     def __init__(self, folder):
         with open(os.path.join(folder, "list.txt")) as f:
             self.files = [os.path.join(folder, line.rsplit(None, 1)[0]) for line in f if line.strip()]
-        self.make = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.PILToTensor()])
+        self.make = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(),
+                                        transforms.PILToTensor()])
 
     def __len__(self):
         return 1 << 40
@@ -34,8 +37,10 @@ def main(a):
     n, threads = a.batch or 32, a.threads or 1
     torch.set_num_threads(1)
     photographs = Photographs(a.data)
-    batches = iter(torch.utils.data.DataLoader(photographs, n, sampler=iter(range(1 << 40)), num_workers=threads if threads > 1 else 0))
-    sampling.run(a, n, lambda: next(batches), {"model": a.model, "target": "torchvision " + torchvision.__version__, "precision": "u8", "threads": threads})
+    batches = iter(torch.utils.data.DataLoader(photographs, n, sampler=iter(range(1 << 40)), num_workers=threads
+                                               if threads > 1 else 0))
+    sampling.run(a, n, lambda: next(batches), {"model": a.model, "target": "torchvision " + torchvision.__version__,
+                                               "precision": "u8", "threads": threads})
 
 
 if __name__ == "__main__":

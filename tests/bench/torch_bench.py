@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Times one model of torch_models.py or torch_tasks.py the way `PROGRAM bench --json` does, and prints the same keys. Start it through run.sh or beside.sh, which set the
-environment that PyTorch needs to be fast on a CPU: without it the comparison is worthless.
+"""Times one model of torch_models.py or torch_tasks.py the way `PROGRAM bench --json` does, and prints the same keys.
+Start it through run.sh or beside.sh, which set the environment that PyTorch needs to be fast on a CPU: without it the
+comparison is worthless.
 
-  torch_bench.py resnet50-cifar10[:NAME=NUMBER,..] [--mode train|infer|generate] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile] [--freeze] [--bf16] [--serve]
+  torch_bench.py resnet50-cifar10[:NAME=NUMBER,..] [--mode train|infer|generate] [--batch N] [--warmup 20] [--steps
+      100] [--repeat 3] [--threads N] [--compile] [--freeze] [--bf16] [--serve]
   torch_bench.py resnet50-cifar10 --batch N --export FILE.onnx
 """
 import sampling  # first: it takes the time of the start
@@ -11,7 +13,8 @@ import os
 
 OPTIONS = sampling.options(__doc__)
 OPTIONS.add_argument("--compile", action="store_true", help="torch.compile")
-OPTIONS.add_argument("--freeze", action="store_true", help="with --compile, inference: weights are constants, folded and packed")
+OPTIONS.add_argument("--freeze", action="store_true",
+                     help="with --compile, inference: weights are constants, folded and packed")
 OPTIONS.add_argument("--bf16", action="store_true", help="autocast to bf16; inference: the weights too")
 OPTIONS.add_argument("--export", metavar="FILE.onnx", help="write the network for inference and end")
 ARGS = OPTIONS.parse_args()
@@ -44,7 +47,8 @@ def main(a):
     torch.manual_seed(1)
     if name not in MODELS or a.mode == "generate":
         n, step = TASKS[name](a.mode, a.batch, sizes)
-        return sampling.run(a, n, step, {"model": a.model, "target": "pytorch " + torch.__version__, "precision": "f32", "threads": torch.get_num_threads()})
+        return sampling.run(a, n, step, {"model": a.model, "target": "pytorch " + torch.__version__, "precision": "f32",
+                                         "threads": torch.get_num_threads()})
     batch, network, data, optimizer, images = MODELS[a.model]
     n = a.batch or batch
     net, (x, target) = network(), data(n)
@@ -75,7 +79,8 @@ def main(a):
             return forward(x)
 
     sampling.run(a, n, train if a.mode == "train" else infer,
-                 {"model": a.model, "target": "pytorch " + torch.__version__, "precision": "bf16" if a.bf16 else "f32", "threads": torch.get_num_threads()})
+                 {"model": a.model, "target": "pytorch " + torch.__version__, "precision": "bf16" if a.bf16 else "f32",
+                  "threads": torch.get_num_threads()})
 
 
 if __name__ == "__main__":

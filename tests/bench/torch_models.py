@@ -1,4 +1,5 @@
-"""The models of models/*.net in PyTorch, for comparisons: same layers, same optimizer, random data of the same shapes."""
+"""The models of models/*.net in PyTorch, for comparisons: same layers, same optimizer, random data of the same
+shapes."""
 import torch
 from torch import nn
 import torch.nn.functional as F
@@ -12,7 +13,8 @@ class Bottleneck(nn.Module):
         self.c, self.cn = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != 4 * width:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False),
+                                          nn.BatchNorm2d(4 * width))
 
     def forward(self, x):
         y = F.relu(self.an(self.a(x)), inplace=True)
@@ -51,7 +53,8 @@ def vgg(widths, norm, head):
     layers, inputs = [], 3
     for group in widths:
         for width in group:
-            layers += [nn.Conv2d(inputs, width, 3, 1, 1, bias=not norm)] + ([nn.BatchNorm2d(width)] if norm else []) + [nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(inputs, width, 3, 1, 1, bias=not norm)] + ([nn.BatchNorm2d(width)] if norm
+                                                                            else []) + [nn.ReLU(inplace=True)]
             inputs = width
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.Flatten(), *head)
@@ -60,7 +63,9 @@ def vgg(widths, norm, head):
 class Lstm(nn.Module):
     def __init__(self, width=256):
         super().__init__()
-        self.table, self.a, self.b = nn.Embedding(256, 64), nn.LSTM(64, width, batch_first=True), nn.LSTM(width, width, batch_first=True)
+        self.table, self.a, self.b = nn.Embedding(256, 64), nn.LSTM(64, width,
+                                                                    batch_first=True), nn.LSTM(
+                                                                        width, width, batch_first=True)
         self.head = nn.Linear(width, 256)
 
     def forward(self, ids):
@@ -87,7 +92,8 @@ class Attention(nn.Module):
         n, t, c = x.shape
         cut = lambda y: y.view(n, t, self.heads, c // self.heads).transpose(1, 2)
         p = self.p if self.training else 0.0
-        y = F.scaled_dot_product_attention(cut(self.query(x)), cut(self.key(x)), cut(self.value(x)), dropout_p=p, is_causal=self.causal)
+        y = F.scaled_dot_product_attention(cut(self.query(x)), cut(self.key(x)), cut(self.value(x)), dropout_p=p,
+                                           is_causal=self.causal)
         return F.dropout(self.merge(y.transpose(1, 2).reshape(n, t, c)), self.after, self.training)
 
 
@@ -99,10 +105,13 @@ class Transformer(nn.Module):
         self.causal = causal
         self.table, self.place = nn.Embedding(vocab, width), nn.Parameter(torch.randn(length, width) * 0.02)
         self.attention = nn.ModuleList(Attention(width, heads, causal, 0.0 if causal else 0.1) for _ in range(depth))
-        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1)) for _ in range(depth))
+        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width),
+                                                 nn.Dropout(0.1)) for _ in range(depth))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1))
         if not causal:
-            self.transform, self.first, self.bias = nn.Linear(width, width), nn.LayerNorm(width), nn.Parameter(torch.zeros(vocab))
+            self.transform, self.first, self.bias = nn.Linear(width,
+                                                              width), nn.LayerNorm(width), nn.Parameter(
+                                                                  torch.zeros(vocab))
 
     def forward(self, ids):
         x = self.table(ids) + self.place
@@ -128,7 +137,8 @@ class Inverted(nn.Module):
         wide = inputs * grow
         self.adds = stride == 1 and inputs == channels
         self.f = nn.Sequential(
-            *([nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True)] if grow > 1 else []),
+            *([nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True)] if grow > 1
+              else []),
             nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True),
             nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
@@ -155,7 +165,8 @@ class Grouped(nn.Module):
         self.c, self.cn = nn.Conv2d(width, 2 * width, 1, bias=False), nn.BatchNorm2d(2 * width)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != 2 * width:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, 2 * width, 1, stride, bias=False), nn.BatchNorm2d(2 * width))
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, 2 * width, 1, stride, bias=False),
+                                          nn.BatchNorm2d(2 * width))
 
     forward = Bottleneck.forward
 
@@ -184,7 +195,8 @@ class Excite(nn.Module):
 
     def __init__(self, channels, inner, inside, outside):
         super().__init__()
-        self.f = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), inside(), nn.Conv2d(inner, channels, 1), outside())
+        self.f = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), inside(),
+                               nn.Conv2d(inner, channels, 1), outside())
 
     def forward(self, x):
         return x * self.f(x)
@@ -197,7 +209,8 @@ class Excited(nn.Module):
         super().__init__()
         self.adds = stride == 1 and inputs == channels
         self.f = nn.Sequential(
-            *([nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide), act(inplace=True)] if wide != inputs else []),
+            *([nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide), act(inplace=True)] if wide != inputs
+              else []),
             nn.Conv2d(wide, wide, k, stride, k // 2, groups=wide, bias=False), nn.BatchNorm2d(wide), act(inplace=True),
             *([Excite(wide, inner, inside, outside)] if inner else []),
             nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
@@ -208,10 +221,12 @@ class Excited(nn.Module):
 
 def efficientnet():
     layers, inputs = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(inplace=True)], 32
-    for grow, k, channels, n, stride in [(1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 5, 40, 2, 2), (6, 3, 80, 3, 2), (6, 5, 112, 3, 1),
+    for grow, k, channels, n, stride in [(1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 5, 40, 2, 2), (6, 3, 80, 3, 2),
+                                         (6, 5, 112, 3, 1),
                                          (6, 5, 192, 4, 2), (6, 3, 320, 1, 1)]:
         for i in range(n):
-            layers.append(Excited(inputs, grow * inputs, k, channels, stride if i == 0 else 1, inputs // 4, nn.SiLU, nn.SiLU, nn.Sigmoid))
+            layers.append(Excited(inputs, grow * inputs, k, channels, stride if i == 0 else 1, inputs // 4, nn.SiLU,
+                                  nn.SiLU, nn.Sigmoid))
             inputs = channels
     layers += [nn.Conv2d(320, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.SiLU(inplace=True)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(1280, 1000))
@@ -220,12 +235,16 @@ def efficientnet():
 def mobilenetv3():
     layers, inputs = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish(inplace=True)], 16
     for k, wide, channels, inner, swish, stride in [
-            (3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1), (5, 72, 40, 24, 0, 2), (5, 120, 40, 32, 0, 1), (5, 120, 40, 32, 0, 1),
-            (3, 240, 80, 0, 1, 2), (3, 200, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1), (3, 480, 112, 120, 1, 1), (3, 672, 112, 168, 1, 1),
+            (3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1), (5, 72, 40, 24, 0, 2),
+            (5, 120, 40, 32, 0, 1), (5, 120, 40, 32, 0, 1),
+            (3, 240, 80, 0, 1, 2), (3, 200, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1),
+            (3, 480, 112, 120, 1, 1), (3, 672, 112, 168, 1, 1),
             (5, 672, 160, 168, 1, 2), (5, 960, 160, 240, 1, 1), (5, 960, 160, 240, 1, 1)]:
-        layers.append(Excited(inputs, wide, k, channels, stride, inner, nn.Hardswish if swish else nn.ReLU, nn.ReLU, nn.Hardsigmoid))
+        layers.append(Excited(inputs, wide, k, channels, stride, inner, nn.Hardswish if swish else nn.ReLU, nn.ReLU,
+                              nn.Hardsigmoid))
         inputs = channels
-    layers += [nn.Conv2d(160, 960, 1, bias=False), nn.BatchNorm2d(960), nn.Hardswish(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    layers += [nn.Conv2d(160, 960, 1, bias=False), nn.BatchNorm2d(960), nn.Hardswish(inplace=True),
+               nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return nn.Sequential(*layers, nn.Linear(960, 1280), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(1280, 1000))
 
 
@@ -257,7 +276,8 @@ def shufflenet():
         for i in range(n):
             layers.append(Shuffled(inputs, channels, 2 if i == 0 else 1))
             inputs = channels
-    return nn.Sequential(*layers, *conv_bn_relu(464, 1024, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
+    return nn.Sequential(*layers, *conv_bn_relu(464, 1024, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(1024, 1000))
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -270,7 +290,10 @@ class ChannelNorm(nn.LayerNorm):
 class ConvNextLayer(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.depth, self.norm, self.scale = nn.Conv2d(c, c, 7, 1, 3, groups=c), nn.LayerNorm(c, 1e-6), nn.Parameter(torch.full((c,), 1e-6))
+        self.depth, self.norm, self.scale = nn.Conv2d(c, c, 7, 1, 3,
+                                                      groups=c), nn.LayerNorm(c,
+                                                                              1e-6), nn.Parameter(
+                                                                                  torch.full((c,), 1e-6))
         self.f = nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c))
 
     def forward(self, x):
@@ -292,8 +315,10 @@ class Dense(nn.Module):
 
     def __init__(self, inputs, growth):
         super().__init__()
-        self.f = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Conv2d(inputs, 4 * growth, 1, bias=False),
-                               nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False))
+        self.f = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(inplace=True),
+                               nn.Conv2d(inputs, 4 * growth, 1, bias=False),
+                               nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True),
+                               nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False))
 
     def forward(self, x):
         return torch.cat([x, self.f(x)], 1)
@@ -303,11 +328,13 @@ def densenet121():
     layers, inputs = conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64
     for i, n in enumerate([6, 12, 24, 16]):
         if i:
-            layers += [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Conv2d(inputs, inputs // 2, 1, bias=False), nn.AvgPool2d(2)]
+            layers += [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Conv2d(inputs, inputs // 2, 1, bias=False),
+                       nn.AvgPool2d(2)]
             inputs //= 2
         layers += [Dense(inputs + 32 * j, 32) for j in range(n)]
         inputs += 32 * n
-    return nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+    return nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(inputs, 1000))
 
 
 class Vit(nn.Module):
@@ -316,7 +343,8 @@ class Vit(nn.Module):
         self.patches, self.first = nn.Conv2d(3, width, 16, 16), nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.place = nn.Parameter(torch.randn(197, width) * 0.02)
         self.attention = nn.ModuleList(Attention(width, heads, False, 0.0, 0.0) for _ in range(depth))
-        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(depth))
+        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+                                   for _ in range(depth))
         self.norms, self.head = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1)), nn.Linear(width, 1000)
 
     def forward(self, x):
@@ -331,9 +359,11 @@ class Vit(nn.Module):
 class Autoencoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.down = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU())
+        self.down = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(),
+                                  nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU())
         self.code = nn.Sequential(nn.Linear(4096, 128), nn.ReLU(), nn.Linear(128, 4096), nn.ReLU())
-        self.up = nn.Sequential(nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(16, 1, 4, 2, 1))
+        self.up = nn.Sequential(nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(32, 16, 4, 2, 1),
+                                nn.ReLU(), nn.ConvTranspose2d(16, 1, 4, 2, 1))
 
     def forward(self, x):
         return self.up(self.code(self.down(x).flatten(1)).view(-1, 64, 8, 8)).mean((1, 2))
@@ -341,14 +371,17 @@ class Autoencoder(nn.Module):
 
 def cnn5():
     conv = lambda a, b, k, d=1: [nn.Conv2d(a, b, k, 1, d * (k // 2), d), nn.ReLU(inplace=True)]
-    return nn.Sequential(*conv(3, 20, 7), *conv(20, 20, 5), nn.MaxPool2d(2), *conv(20, 50, 5), *conv(50, 50, 5), nn.MaxPool2d(2),
-                         *conv(50, 100, 5), *conv(100, 100, 3, 2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3600, 200), nn.ReLU(), nn.Dropout(0.5), nn.Linear(200, 10))
+    return nn.Sequential(*conv(3, 20, 7), *conv(20, 20, 5), nn.MaxPool2d(2), *conv(20, 50, 5), *conv(50, 50, 5),
+                         nn.MaxPool2d(2),
+                         *conv(50, 100, 5), *conv(100, 100, 3, 2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3600, 200),
+                         nn.ReLU(), nn.Dropout(0.5), nn.Linear(200, 10))
 
 
 class Gru(nn.Module):
     def __init__(self, width=256):
         super().__init__()
-        self.table, self.gru, self.head = nn.Embedding(1000, 128), nn.GRU(128, width, num_layers=2, batch_first=True), nn.Linear(width, 1000)
+        self.table, self.gru, self.head = nn.Embedding(1000, 128), nn.GRU(128, width, num_layers=2,
+                                                                          batch_first=True), nn.Linear(width, 1000)
 
     def forward(self, ids):
         return self.head(self.gru(self.table(ids))[0])
@@ -359,7 +392,9 @@ class Upsample(nn.Module):
         super().__init__()
         one = lambda a, b: [nn.Conv2d(a, b, 3, 1, 1, bias=False), nn.GroupNorm(8, b), nn.LeakyReLU(0.01, inplace=True)]
         two = lambda a, b: nn.Sequential(*one(a, b), *one(b, b))
-        self.down, self.after, self.map = nn.ModuleList([two(3, 40), two(40, 80), two(80, 160)]), nn.ModuleList([two(240, 80), two(120, 40)]), nn.Conv2d(40, 10, 1)
+        self.down = nn.ModuleList([two(3, 40), two(40, 80), two(80, 160)])
+        self.after = nn.ModuleList([two(240, 80), two(120, 40)])
+        self.map = nn.Conv2d(40, 10, 1)
 
     def forward(self, x):
         kept = []
@@ -377,7 +412,8 @@ class Wavenet(nn.Module):
         super().__init__()
         self.reach, many = [2**i for i in range(10)], lambda f: nn.ModuleList(f(d) for d in self.reach)
         self.table, self.first = nn.Embedding(256, 48), nn.Conv1d(48, 96, 1)
-        self.gate, self.value = many(lambda d: nn.Conv1d(48, 48, 2, dilation=d)), many(lambda d: nn.Conv1d(48, 48, 2, dilation=d))
+        self.gate, self.value = many(lambda d: nn.Conv1d(48, 48, 2,
+                                                         dilation=d)), many(lambda d: nn.Conv1d(48, 48, 2, dilation=d))
         self.skip, self.next = many(lambda d: nn.Conv1d(48, 96, 1)), many(lambda d: nn.Conv1d(48, 48, 1))
         self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(96, 96, 1), nn.ReLU(), nn.Conv1d(96, 256, 1))
 
@@ -454,21 +490,30 @@ def adamw(parameters):
 
 # name: (batch of the .net file, network, data of n examples, optimizer, images)
 MODELS = {
-    "mlp": (64, lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)),
+    "mlp": (64, lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2),
+                                      nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)),
             lambda n: (torch.rand(n, 1, 28, 28), torch.randint(10, (n,))), adamw, False),
-    "lenet": (64, lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-                                        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+    "lenet": (64, lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5),
+                                        nn.ReLU(), nn.MaxPool2d(2),
+                                        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+                                        nn.Linear(84, 10)),
               lambda n: (torch.rand(n, 1, 28, 28), torch.randint(10, (n,))), sgd, False),
-    "resnet20-cifar10": (128, lambda: resnet(Basic, 1, (conv_bn_relu(3, 16, 3, 1), 16), [(16, 3, 1), (32, 3, 2), (64, 3, 2)], 10), image(32, 10), sgd, True),
-    "resnet50-cifar10": (32, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 3, 1), 64), [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 10), image(32, 10), sgd, True),
-    "resnet50": (16, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64), [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 1000),
+    "resnet20-cifar10": (128, lambda: resnet(Basic, 1, (conv_bn_relu(3, 16, 3, 1), 16),
+                                             [(16, 3, 1), (32, 3, 2), (64, 3, 2)], 10), image(32, 10), sgd, True),
+    "resnet50-cifar10": (32, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 3, 1), 64),
+                                            [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 10), image(32, 10),
+                                            sgd, True),
+    "resnet50": (16, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64),
+                                    [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 1000),
                  image(224, 1000), sgd, True),
     "vgg16-cifar10": (64, lambda: vgg(VGG16, True, [nn.Dropout(0.5), nn.Linear(512, 10)]), image(32, 10), sgd, True),
-    "vgg16": (16, lambda: vgg(VGG16, False, [nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 1000)]),
+    "vgg16": (16, lambda: vgg(VGG16, False, [nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096),
+                                             nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 1000)]),
               image(224, 1000), sgd, True),
     "mobilenetv2": (8, mobilenetv2, image(224, 1000), sgd, True),
     "resnext50": (4, lambda: resnet(Grouped, 2, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64),
-                                    [(128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)], 1000), image(224, 1000), sgd, True),
+                                    [(128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)], 1000), image(224, 1000), sgd,
+                                    True),
     "unet": (4, Unet, image(128, 10), sgd, True),
     "efficientnet": (8, efficientnet, image(224, 1000), sgd, True),
     "mobilenetv3": (8, mobilenetv3, image(224, 1000), sgd, True),

@@ -1,7 +1,9 @@
-"""Models whose step is more than a network and a cross-entropy, in PyTorch and torchvision, for comparisons: random data, sizes and recipes of models/*.net.
+"""Models whose step is more than a network and a cross-entropy, in PyTorch and torchvision, for comparisons: random
+data, sizes and recipes of models/*.net.
 
-TASKS: name -> function(mode, batch, sizes) -> (examples of a step, the function that runs one step). sizes: what the row sets by NAME=NUMBER.
-Detectors are torchvision's own; translation and generation carry states and caches, as a program that is meant to be fast would."""
+TASKS: name -> function(mode, batch, sizes) -> (examples of a step, the function that runs one step). sizes: what the
+row sets by NAME=NUMBER. Detectors are torchvision's own; translation and generation carry states and caches, as a
+program that is meant to be fast would."""
 import torch
 from torch import nn
 import torch.nn.functional as F
@@ -23,7 +25,8 @@ class Ncf(nn.Module):
     def __init__(self, users=943, films=1682, factors=8, width=32):
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(n, w) for n in (users, films) for w in (factors, width))
-        self.inner = nn.Sequential(*[m for a, b in ((64, 64), (64, 32), (32, 16), (16, 8)) for m in (nn.Linear(a, b), nn.ReLU())])
+        self.inner = nn.Sequential(*[m for a, b in ((64, 64), (64, 32), (32, 16), (16, 8))
+                                     for m in (nn.Linear(a, b), nn.ReLU())])
         self.head = nn.Linear(16, 1)
 
     def forward(self, user, film):
@@ -45,10 +48,12 @@ class Gnmt(nn.Module):
     def __init__(self, vocab=4113, w=192):
         super().__init__()
         self.table, self.head = nn.Embedding(vocab, w), nn.Linear(w, vocab)
-        self.both, self.second = nn.LSTM(w, w, bidirectional=True, batch_first=True), nn.LSTM(2 * w, w, batch_first=True)
+        self.both, self.second = nn.LSTM(w, w, bidirectional=True,
+                                         batch_first=True), nn.LSTM(2 * w, w, batch_first=True)
         self.first, self.last = nn.LSTM(w, w, batch_first=True), nn.LSTM(2 * w, w, batch_first=True)
         self.query, self.key = nn.Linear(w, w, bias=False), nn.Linear(w, w, bias=False)
-        self.w, self.g, self.b = nn.Parameter(torch.rand(w) * 0.2 - 0.1), nn.Parameter(torch.ones(1)), nn.Parameter(torch.zeros(w))
+        self.w, self.g, self.b = nn.Parameter(torch.rand(w) * 0.2 - 0.1), nn.Parameter(torch.ones(1)), nn.Parameter(
+            torch.zeros(w))
 
     def drop(self, x):
         return F.dropout(x, 0.2, self.training)
@@ -62,7 +67,8 @@ class Gnmt(nn.Module):
     def decode(self, target, memory, key, dead, state=(None, None)):
         """Logits of the places given, and the states behind them."""
         y, first = self.first(self.drop(self.table(target)), state[0])
-        score = (torch.tanh(self.query(y)[:, :, None] + key[:, None] + self.b) * (self.w / self.w.norm() * self.g)).sum(-1)
+        score = (torch.tanh(self.query(y)[:, :, None] + key[:, None] + self.b) * (self.w / self.w.norm() * self.g)).sum(
+            -1)
         context = score.masked_fill(dead, -1e9).softmax(-1) @ memory
         h, last = self.last(torch.cat([self.drop(y), context], -1), state[1])
         return self.head(self.drop(y + h)), (first, last)
@@ -79,7 +85,8 @@ def gnmt_small(mode, n, sizes):
 
     def train():
         logits = net.decode(target, *net.encode(source, count))[0]
-        return clipped(net.parameters(), adam, F.cross_entropy(logits.flatten(0, 1), label.flatten(), label_smoothing=0.1), 5.0)
+        return clipped(net.parameters(), adam, F.cross_entropy(logits.flatten(0, 1), label.flatten(),
+                                                               label_smoothing=0.1), 5.0)
     return n, train
 
 
@@ -113,7 +120,8 @@ def gpt_bytes(mode, n, sizes):
                 a = net.norms[2 * i](x)
                 cut = lambda f: f(a).view(1, 1, heads, 32).transpose(1, 2)
                 cache[i][0][:, :, t:t + 1], cache[i][1][:, :, t:t + 1] = cut(attention.key), cut(attention.value)
-                y = F.scaled_dot_product_attention(cut(attention.query), cache[i][0][:, :, :t + 1], cache[i][1][:, :, :t + 1])
+                y = F.scaled_dot_product_attention(cut(attention.query), cache[i][0][:, :, :t + 1],
+                                                   cache[i][1][:, :, :t + 1])
                 x = x + attention.merge(y.transpose(1, 2).reshape(1, 1, 128))
                 x = x + inner(net.norms[2 * i + 1](x))
             token = F.linear(net.norms[-1](x), net.table.weight).argmax(-1)
@@ -125,7 +133,8 @@ def boxes(n, most, classes, height, width):
     out = []
     for _ in range(n):
         at, size = torch.rand(most, 2) * 0.6, torch.rand(most, 2) * 0.3 + 0.1
-        out.append({"boxes": torch.cat([at, at + size], 1) * torch.tensor([width, height] * 2), "labels": torch.randint(1, classes + 1, (most,))})
+        out.append({"boxes": torch.cat([at, at + size], 1) * torch.tensor([width, height] * 2),
+                    "labels": torch.randint(1, classes + 1, (most,))})
     return out
 
 
@@ -143,22 +152,28 @@ def digits(mode, n, sizes):
     from torchvision.models.detection.rpn import AnchorGenerator
     from torchvision.ops import MultiScaleRoIAlign
     block = lambda a, b, s=1: [nn.Conv2d(a, b, 3, s, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
-    body = nn.Sequential(*block(1, 16, 2), *block(16, 32, 2), *block(32, 32), *block(32, 64, 2), *block(64, 64), *block(64, 64))
+    body = nn.Sequential(*block(1, 16, 2), *block(16, 32, 2), *block(32, 32), *block(32, 64, 2), *block(64, 64),
+                         *block(64, 64))
     body.out_channels = 64
     head = nn.Sequential(nn.Flatten(), nn.Linear(64 * 49, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU())
     from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
-    net = FasterRCNN(body, rpn_anchor_generator=AnchorGenerator(((16, 24, 36, 52),), ((1.0, 2.0),)), box_roi_pool=MultiScaleRoIAlign(["0"], 7, 2), box_head=head,
-                     box_predictor=FastRCNNPredictor(128, 11), min_size=128, max_size=128, image_mean=[0.1], image_std=[0.25], rpn_pre_nms_top_n_train=512, rpn_post_nms_top_n_train=128,
-                     rpn_pre_nms_top_n_test=256, rpn_post_nms_top_n_test=64, rpn_batch_size_per_image=64, box_batch_size_per_image=64, box_detections_per_img=32)
+    net = FasterRCNN(body, rpn_anchor_generator=AnchorGenerator(((16, 24, 36, 52),), ((1.0, 2.0),)),
+                     box_roi_pool=MultiScaleRoIAlign(["0"], 7, 2), box_head=head,
+                     box_predictor=FastRCNNPredictor(128, 11), min_size=128, max_size=128, image_mean=[0.1],
+                     image_std=[0.25], rpn_pre_nms_top_n_train=512, rpn_post_nms_top_n_train=128,
+                     rpn_pre_nms_top_n_test=256, rpn_post_nms_top_n_test=64, rpn_batch_size_per_image=64,
+                     box_batch_size_per_image=64, box_detections_per_img=32)
     return detect(net, mode, n, 1, 128, 128, 4, 10, 0.02)
 
 
 def pyramid(mode, n, sizes):
     from torchvision.models.detection import fasterrcnn_resnet50_fpn
     height, width = sizes.get("height", 800), sizes.get("width", 1344)
-    net = fasterrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=91, trainable_backbone_layers=5, min_size=min(height, width), max_size=max(height, width),
+    net = fasterrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=91, trainable_backbone_layers=5,
+                                  min_size=min(height, width), max_size=max(height, width),
                                   norm_layer=nn.BatchNorm2d)
     return detect(net, mode, n, 3, height, width, 8, 90, 0.0025)
 
 
-TASKS = {"ncf": ncf, "gnmt-small": gnmt_small, "gpt-bytes": gpt_bytes, "faster-rcnn-digits": digits, "faster-rcnn": pyramid}
+TASKS = {"ncf": ncf, "gnmt-small": gnmt_small, "gpt-bytes": gpt_bytes, "faster-rcnn-digits": digits,
+         "faster-rcnn": pyramid}

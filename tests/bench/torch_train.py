@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Trains ResNet-20 on CIFAR-10's binary files as models/resnet20-cifar10.net does, in PyTorch: the same initial distributions, rate, decay, crops and
-flips, with PyTorch's random numbers. Prints a line per epoch. What it is for: the accuracy that this recipe reaches elsewhere.
+"""Trains ResNet-20 on CIFAR-10's binary files as models/resnet20-cifar10.net does, in PyTorch: the same initial
+distributions, rate, decay, crops and flips, with PyTorch's random numbers. Prints a line per epoch. What it is for: the
+accuracy that this recipe reaches elsewhere.
 
   torch_train.py DIR [--epochs 10] [--seed 1] [--threads N]
 """
@@ -23,7 +24,8 @@ def read(pattern):
     files = sorted(glob.glob(pattern))
     if not files:
         raise SystemExit("torch_train.py: no file %s" % pattern)
-    rows = torch.cat([torch.frombuffer(bytearray(open(f, "rb").read()), dtype=torch.uint8).view(-1, 3073) for f in files])
+    rows = torch.cat([torch.frombuffer(bytearray(open(f, "rb").read()), dtype=torch.uint8).view(-1, 3073)
+                      for f in files])
     mean, std = torch.tensor([125.3, 123.0, 113.9]), torch.tensor([63.0, 62.1, 66.7])
     x = (rows[:, 1:].reshape(-1, 3, 32, 32).float() - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     return x, rows[:, 0].long()
@@ -35,7 +37,8 @@ def augment(x):
     padded = F.pad(x, (4, 4, 4, 4))
     row, column = (torch.randint(9, (n, 1)) + torch.arange(32) for _ in range(2))
     x = padded[torch.arange(n)[:, None, None], :, row[:, :, None], column[:, None, :]].permute(0, 3, 1, 2)
-    return torch.where((torch.rand(n) < 0.5)[:, None, None, None], x.flip(3), x).contiguous(memory_format=torch.channels_last)
+    return torch.where((torch.rand(n) < 0.5)[:, None, None, None], x.flip(3),
+                       x).contiguous(memory_format=torch.channels_last)
 
 
 def rate(t, warmup, total):
@@ -62,7 +65,8 @@ def main():
             torch.nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
     decayed = [w for w in net.parameters() if w.dim() > 1]
     others = [w for w in net.parameters() if w.dim() <= 1]
-    opt = torch.optim.SGD([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0}], PEAK, momentum=MOMENTUM)
+    opt = torch.optim.SGD([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0}], PEAK,
+                          momentum=MOMENTUM)
     steps = len(images) // BATCH
     t = 0
     for epoch in range(a.epochs):
@@ -82,8 +86,10 @@ def main():
         seconds = time.perf_counter() - start
         net.eval()
         with torch.inference_mode():
-            right = sum((net(x).argmax(1) == y).sum().item() for x, y in zip(test_images.split(500), test_labels.split(500)))
-        print("epoch %d/%d  loss %.4f  eval accuracy %.4f  %.1f s" % (epoch + 1, a.epochs, losses / steps, right / len(test_labels), seconds), flush=True)
+            right = sum((net(x).argmax(1) == y).sum().item() for x, y in zip(test_images.split(500),
+                                                                             test_labels.split(500)))
+        print("epoch %d/%d  loss %.4f  eval accuracy %.4f  %.1f s" % (epoch + 1, a.epochs, losses / steps,
+                                                                      right / len(test_labels), seconds), flush=True)
 
 
 if __name__ == "__main__":

@@ -148,11 +148,16 @@ def freed():
     write("f3.npy", "<f4", [3, 8], w)
     for name, args in (("freed", ()), ("freed-ref", ("--target", "ref")), ("freed-O0", ("-O0",))):
         build(name, *args, net="freed.net")
-        subprocess.run(["./" + name, "train", "--synthetic", "--steps", "1", "--no-eval", "--save", "f.st", "--quiet"], check=True)
-        r = subprocess.run(["./" + name, "infer", "--weights", "f.st", "--input", "x=f3.npy", "--output", "o=o.npy"], capture_output=True, text=True)
-        check("%s of 3" % name, r.returncode == 0 and near(read("o.npy"), ("<f4", (3, 8), [math.exp(x) for x in w]), 1e-5), r.stderr)
+        subprocess.run(["./" + name, "train", "--synthetic", "--steps", "1", "--no-eval", "--save", "f.st", "--quiet"],
+                       check=True)
+        r = subprocess.run(["./" + name, "infer", "--weights", "f.st", "--input", "x=f3.npy", "--output", "o=o.npy"],
+                           capture_output=True, text=True)
+        check("%s of 3" % name, r.returncode == 0 and near(read("o.npy"), ("<f4", (3, 8), [math.exp(x) for x in w]),
+                                                           1e-5), r.stderr)
         r = subprocess.run(["./" + name, "eval", "--synthetic", "--weights", "f.st"], capture_output=True, text=True)
-        check("%s still refuses to evaluate so many" % name, r.returncode == 1 and re.search("11 test examples leave a last batch of 3, but the model takes multiples of 2", r.stderr), r.stderr)
+        check("%s still refuses to evaluate so many" % name, r.returncode == 1
+              and re.search("11 test examples leave a last batch of 3, but the model takes multiples of 2", r.stderr),
+              r.stderr)
 
 
 def main():

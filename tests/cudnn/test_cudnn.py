@@ -1,5 +1,6 @@
-"""test_cudnn.py MANTOU [TEST]: contractions that a tuning file gives to cuDNN: which it takes, what is said of the others, and executables with its plans on the simulated devices that
-MANTOU_LIBCUDA and STANDIN name. Standard library only."""
+"""test_cudnn.py MANTOU [TEST]: contractions that a tuning file gives to cuDNN: which it takes, what is said of the
+others, and executables with its plans on the simulated devices that MANTOU_LIBCUDA and STANDIN name. Standard library
+only."""
 import json, os, re, subprocess, sys
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -13,7 +14,8 @@ MANTOU, STANDIN = sink.MANTOU, os.environ["STANDIN"]
 REAL = dict(os.environ)                         # the library that is installed, if any
 os.environ["MANTOU_LIBCUDNN"] = os.path.join(STANDIN, "libcudnn.so.9")
 tests = []
-NETS = (("odd", "bf16"), ("odd", "f16"), ("resnet", "bf16"), ("resnet", "f16"), ("lenet", "bf16"), ("gpt", "f16"), ("gpt", "bf16"), ("lstm", "bf16"))
+NETS = (("odd", "bf16"), ("odd", "f16"), ("resnet", "bf16"), ("resnet", "f16"), ("lenet", "bf16"), ("gpt", "f16"),
+        ("gpt", "bf16"), ("lstm", "bf16"))
 FIRST = "cudnn{engine=-1,round=1}"
 FUSED = "cudnn{engine=-1,round=1,fused=1}"
 
@@ -34,7 +36,8 @@ def mantou(*args, env=None):
 
 
 def options(net, precision, arch="sm_80"):
-    return [sink.source(net), "--target", "cuda", "--arch", arch, "--precision", precision, *(["--batch", "4"] if net == "lenet" else [])]
+    return [sink.source(net), "--target", "cuda", "--arch", arch, "--precision", precision,
+            *(["--batch", "4"] if net == "lenet" else [])]
 
 
 def info(*of, env=os.environ):
@@ -44,7 +47,8 @@ def info(*of, env=os.environ):
 
 def records(path, kernel, of, only=""):
     """A tuning file with this kernel for every record of the model that holds a word."""
-    lines = sorted({r.split(" : ")[0] + " : " + kernel.replace("{", ".1{", 1) for r in info(*of)["records"] if only in r})
+    lines = sorted({r.split(" : ")[0] + " : " + kernel.replace("{", ".1{", 1) for r in info(*of)["records"]
+                    if only in r})
     assert lines
     with open(path, "w") as f:
         f.write("\n".join(lines) + "\n")
@@ -53,7 +57,8 @@ def records(path, kernel, of, only=""):
 
 def program(net, precision, kernel=FIRST, only="", *more):
     """An executable whose contractions are all cuDNN's, but for those of f32."""
-    name = "-".join(["dnn", net, precision, re.sub("[^a-z0-9]", "", kernel), only.strip(), *(re.sub("[^a-z0-9]", "", a) for a in more)])
+    name = "-".join(["dnn", net, precision, re.sub("[^a-z0-9]", "", kernel), only.strip(),
+                     *(re.sub("[^a-z0-9]", "", a) for a in more)])
     if not os.path.exists(name):
         of = options(net, precision) + list(more)
         sink.build(name, *of, *sink.PTX, "--tuning", records(name + ".tune", kernel, of, only))
@@ -67,7 +72,8 @@ def text(of, *more, env=None):
 
 
 def verdicts(of, *more, env=None):
-    return [v for v in json.loads(mantou("explain", *of, *more, "--json", env=env).stdout) if v["rule"] == "select.cudnn"]
+    return [v for v in json.loads(mantou("explain", *of, *more, "--json", env=env).stdout)
+            if v["rule"] == "select.cudnn"]
 
 
 # ---- what is taken
@@ -76,7 +82,8 @@ def the_numbers_are_those_of_the_header():
     include = "/usr/local/cuda/include"
     if not os.path.exists(include + "/cudnn_graph.h"):
         raise Skip("there is no cudnn_graph.h in " + include)
-    r = subprocess.run(["cc", "-w", "-I" + include, "-c", os.path.join(here, "numbers.c"), "-o", "numbers.o"], capture_output=True, text=True)
+    r = subprocess.run(["cc", "-w", "-I" + include, "-c", os.path.join(here, "numbers.c"), "-o", "numbers.o"],
+                       capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
 
 
@@ -86,12 +93,15 @@ def every_contraction_says_which_engine():
     own, said = text(of)
     assert "cuDNN" not in own and not said, said
     v = verdicts(of)
-    assert len(v) > 15 and all(x["outcome"] == "declined" and re.match(r"mma\{.*\}, not cuDNN: no record", x["why"]) for x in v), v
+    assert len(v) > 15 and all(x["outcome"] == "declined" and re.match(r"mma\{.*\}, not cuDNN: no record", x["why"])
+                               for x in v), v
     tune = records("all.tune", FIRST, of)
     v = verdicts(of, "--tuning", tune)
-    assert all(x["outcome"] != "declined" and re.match(r"cudnn\{engine=(7,knob=2:16|3),round=1\}, \d+ bytes of workspace", x["why"]) for x in v), v
+    assert all(x["outcome"] != "declined"
+               and re.match(r"cudnn\{engine=(7,knob=2:16|3),round=1\}, \d+ bytes of workspace", x["why"]) for x in v), v
     made, said = text(of, "--tuning", tune)
-    assert not said and made.count(": conv2d.dw bf16:") == 2 and " engine=7 knobs=2:16 workspace=0 */" in made and "mma_bf16(acc" not in made.split("/* graph", 1)[1], said
+    assert not said and made.count(": conv2d.dw bf16:") == 2, said
+    assert " engine=7 knobs=2:16 workspace=0 */" in made and "mma_bf16(acc" not in made.split("/* graph", 1)[1], said
     for group in ("train_conv2d_conv2d0", "train_conv2d_conv2d1"):
         assert re.search("group %s_[0-9]+: a plan of cuDNN" % group, made), group
     # planned, it is built without the library
@@ -124,7 +134,8 @@ def switched_off_it_leaves_no_trace():
 def without_the_library_records_are_not_taken():
     of = options("lenet", "bf16")
     tune = records("one.tune", FIRST, of, " conv2d.dw bf16[4,6")
-    for lib, words in (("/nowhere/libcudnn.so.9", "cuDNN was not found: /nowhere/libcudnn.so.9"), (os.environ["MANTOU_LIBCUDA"], "is no cuDNN 9: it has no cudnn")):
+    for lib, words in (("/nowhere/libcudnn.so.9", "cuDNN was not found: /nowhere/libcudnn.so.9"),
+                       (os.environ["MANTOU_LIBCUDA"], "is no cuDNN 9: it has no cudnn")):
         env = dict(os.environ, MANTOU_LIBCUDNN=lib)
         made, said = text(of, "--tuning", tune, env=env)
         assert made == text(of)[0] and words in said and "one.tune:1:" in said, said
@@ -135,35 +146,52 @@ def without_the_library_records_are_not_taken():
 def what_does_not_fit_is_said():
     conv, dw = " conv2d bf16[4,6", " conv2d.dw bf16[4,6"
     cases = (
-        ("sm_80", "bf16", conv, "cudnn{engine=}", "a record of cuDNN is cudnn{engine=["), ("sm_80", "bf16", conv, "cudnn{engine=-3}", "engine=-3 does not fit: engine >= -1"),
-        ("sm_80", "bf16", conv, "cudnn{knob=2:3}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7,knob=2}", "a record of cuDNN is"),
-        ("sm_80", "bf16", conv, "cudnn{engine=-1,knob=2:3}", "knob=2:3 does not fit: !knob || engine >= 0, with engine=-1"), ("sm_80", "bf16", conv, "cudnn{engine=7,round=2}", "round=2 is not one of 0 1"),
-        ("sm_80", "bf16", conv, "cudnn{engine=7,round=1,fused=2}", "fused=2 is not one of 0 1"), ("sm_80", "bf16", conv, "cudnn{engine=7,fused=1}", "fused=1 does not fit: !fused || round, with round=0"),
+        ("sm_80", "bf16", conv, "cudnn{engine=}", "a record of cuDNN is cudnn{engine=["),
+        ("sm_80", "bf16", conv, "cudnn{engine=-3}", "engine=-3 does not fit: engine >= -1"),
+        ("sm_80", "bf16", conv, "cudnn{knob=2:3}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7,knob=2}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=-1,knob=2:3}",
+         "knob=2:3 does not fit: !knob || engine >= 0, with engine=-1"),
+         ("sm_80", "bf16", conv, "cudnn{engine=7,round=2}", "round=2 is not one of 0 1"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7,round=1,fused=2}", "fused=2 is not one of 0 1"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7,fused=1}", "fused=1 does not fit: !fused || round, with round=0"),
         ("sm_80", "bf16", dw, FUSED, "nothing but convolutions"),
-        ("sm_80", "bf16", dw, "cudnn{engine=7,knob=4294967298:16,round=1}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7x}", "a record of cuDNN is"),
-        ("sm_80", "bf16", conv, "cudnn{engine=7" + 49 * ",knob=1:1" + "}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7}", "needed in f32, and cuDNN makes it in bf16; round=1"),
-        ("sm_80", "bf16", dw, "cudnn{engine=-1}", "needed in f32"), ("sm_80", "bf16", dw, "cudnn{engine=9,round=1}", "engine 9 adds in no fixed order"),
-        ("sm_80", "bf16", dw, "cudnn{engine=55,round=1}", "no engine 55 for this operation"), ("sm_80", "bf16", dw, "cudnn{engine=7,knob=2:101,round=1}", "has no value 101"),
-        ("sm_86", "bf16", dw, FIRST, "no profile of a device of sm_86"), ("sm_80", "bf16", dw, "cudnn{engine=-1,round=1,device=h100}", "no profile of a device h100 of sm_80"),
-        ("sm_80", "f32", " conv2d.dw f32[4,6", FIRST, "products of f16 or bf16 alone"), ("sm_80", "bf16", dw, "mma{m=3,n=4,k=5,stages=2,warps=1x1}", "m=3 is not one of 32 64 128 256"))
+        ("sm_80", "bf16", dw, "cudnn{engine=7,knob=4294967298:16,round=1}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7x}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7" + 49 * ",knob=1:1" + "}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7}", "needed in f32, and cuDNN makes it in bf16; round=1"),
+        ("sm_80", "bf16", dw, "cudnn{engine=-1}", "needed in f32"), ("sm_80", "bf16", dw, "cudnn{engine=9,round=1}",
+                                                                     "engine 9 adds in no fixed order"),
+        ("sm_80", "bf16", dw, "cudnn{engine=55,round=1}", "no engine 55 for this operation"),
+        ("sm_80", "bf16", dw, "cudnn{engine=7,knob=2:101,round=1}", "has no value 101"),
+        ("sm_86", "bf16", dw, FIRST, "no profile of a device of sm_86"),
+        ("sm_80", "bf16", dw, "cudnn{engine=-1,round=1,device=h100}", "no profile of a device h100 of sm_80"),
+        ("sm_80", "f32", " conv2d.dw f32[4,6", FIRST, "products of f16 or bf16 alone"),
+        ("sm_80", "bf16", dw, "mma{m=3,n=4,k=5,stages=2,warps=1x1}", "m=3 is not one of 32 64 128 256"))
     for arch, precision, only, kernel, words in cases:
         of = options("lenet", precision, arch)
         made, said = text(of, "--tuning", records("bad.tune", kernel, of, only))
         assert words in said and "these parameters do not fit" in said, (kernel, said)
         assert made == text(of)[0], kernel
     of = options("lenet", "bf16", "sm_90a")
-    assert "a plan of cuDNN" in text(of, "--tuning", records("good.tune", "cudnn{engine=7,knob=5:1,round=1,device=h100}", of, dw))[0]
+    assert "a plan of cuDNN" in text(of, "--tuning",
+                                     records("good.tune", "cudnn{engine=7,knob=5:1,round=1,device=h100}", of, dw))[0]
 
 
 @test
 def what_is_selected_reads_back():
-    # a knob of -1, which the heuristics name where something follows; a device whose plans need less than the architecture's first
-    for arch, kernel, only, chosen in (("sm_80", FUSED, " conv2d ", "cudnn{engine=7,knob=2:16,knob=12:-1,round=1,fused=1}"),
-                                       ("sm_90a", "cudnn{engine=-1,round=1,device=h100}", " conv2d.dw", "cudnn{engine=7,knob=2:16,round=1,device=h100}")):
+    # a knob of -1, which the heuristics name where something follows; a device whose plans need less than the
+    # architecture's first
+    for arch, kernel, only, chosen in (("sm_80", FUSED, " conv2d ",
+                                        "cudnn{engine=7,knob=2:16,knob=12:-1,round=1,fused=1}"),
+                                       ("sm_90a", "cudnn{engine=-1,round=1,device=h100}", " conv2d.dw",
+                                        "cudnn{engine=7,knob=2:16,round=1,device=h100}")):
         of = [sink.source("plain"), "--target", "cuda", "--arch", arch, "--precision", "bf16"]
         once, said = text(of, "--tuning", records("first.tune", kernel, of, only))
         assert not said and "a plan of cuDNN" in once, said
-        assert any(chosen in x["why"] for x in verdicts(of, "--tuning", "first.tune")), verdicts(of, "--tuning", "first.tune")
+        assert any(chosen in x["why"] for x in verdicts(of, "--tuning",
+                                                        "first.tune")), verdicts(of, "--tuning", "first.tune")
         assert text(of, "--tuning", records("found.tune", chosen, of, only))[0] == once
         mantou("dump", *of, "--tuning", "first.tune", "--stage", "planned", "-o", "planned.ir")
         assert text(["planned.ir", "--target", "cuda", "--arch", arch])[0].split("\n", 1)[1] == once.split("\n", 1)[1]
@@ -198,13 +226,21 @@ def what_follows_a_convolution_is_the_plans():
     of = options("plain", "bf16")
     made, said = text(of, "--tuning", records("fused.tune", FUSED, of, " conv2d "))
     lines = re.findall(r": (conv2d bf16.*) \*/", made)
-    assert not said and sorted(re.search(" then=([a-z,]*)", x).group(1) for x in lines) == ["bias,add", "bias,add,relu", "bias,relu", "bias,relu"], (said, lines)
-    for group, kernels in (("first", 4), ("second", 3), ("fourth", 3)):                   # filters (with their factors), the bias, the plan, and nothing behind it; images before the first
+    assert not said and sorted(re.search(" then=([a-z,]*)", x).group(1)
+                               for x in lines) == ["bias,add", "bias,add,relu", "bias,relu", "bias,relu"], (said, lines)
+    # filters (with their factors), the bias, the plan, and nothing behind it; images before the first
+    for group, kernels in (("first", 4), ("second", 3), ("fourth", 3)):
         assert len(re.findall(r"graph train, group train_conv2d_%s_[0-9]+: " % group, made)) == kernels, group
     assert "fused=1" in str(verdicts(of, "--tuning", "fused.tune"))
     resnet = options("resnet", "bf16")
-    why = {(x["graph"], x["outcome"]): x["why"] for x in verdicts(resnet, "--tuning", records("resnet.tune", FUSED, resnet, " conv2d ")) if "conv2d" in x["kinds"]}
-    assert "that trains are, and cuDNN's patterns for these sum squares" in why["train", "declined"] and ("eval", "fused") in why and ("infer", "fused") in why, why
+    why = {(x["graph"], x["outcome"]): x["why"] for x in verdicts(resnet, "--tuning",
+                                                                  records("resnet.tune", FUSED, resnet, " conv2d "))
+                                                                  if "conv2d" in x["kinds"]}
+    assert "that trains are, and cuDNN's patterns for these sum squares" in why["train",
+                                                                                "declined"] and (
+                                                                                    "eval",
+                                                                                    "fused") in why and (
+                                                                                        "infer", "fused") in why, why
 
 
 @test
@@ -224,11 +260,13 @@ def evaluates_with_what_follows():
 
 @test
 def products_keep_f32_where_it_is_needed():
-    """And products of several matrices, turned and not, where attention is expanded; every contraction a kernel of its own, too."""
+    """And products of several matrices, turned and not, where attention is expanded; every contraction a kernel of its
+    own, too."""
     for more in ((), ("--disable", "attention"), ("--disable", "attention,fuse")):
         of = options("gpt", "bf16") + list(more)
         made = text(of, "--tuning", records("wide.tune", "cudnn{engine=-1}", of))[0]
-        assert re.search(r" matmul bf16:\S+ bf16:\S+ f32:", made) and (not more or re.search(r" matmul bf16:9,", made)), more
+        assert re.search(r" matmul bf16:\S+ bf16:\S+ f32:", made) and (not more
+                                                                       or re.search(r" matmul bf16:9,", made)), more
         sink.train(program("gpt", "bf16", "cudnn{engine=-1}", "", *more), "wide")
         near("bf16", "wide", *sink.reference("gpt", "bf16"))
 
@@ -256,7 +294,8 @@ def plans_need_workspace():
     for mode in ("off", "epoch"):
         sink.train(image, "more", "--sink", mode, MANTOU_DNN_WORKSPACE="100000")
         assert bits("more") == bits("w"), mode
-    sink.run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="out of memory: the workspace of cuDNN's plans needs", MANTOU_DNN_WORKSPACE="1000000000000")
+    sink.run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1,
+             err="out of memory: the workspace of cuDNN's plans needs", MANTOU_DNN_WORKSPACE="1000000000000")
 
 
 @test
@@ -264,10 +303,13 @@ def kernels_are_counted_in_every_mode():
     image = program("lenet", "bf16")
     launches = {m: sink.counted(image, "--steps", "3", "--sink", m) for m in ("off", "1", "epoch")}
     assert launches["off"]["kernel_launches"] > launches["1"]["graph_kernels"] / 2 > 0
-    assert launches["1"]["graph_kernels"] == launches["epoch"]["graph_kernels"] - launches["epoch"]["conditional_runs"], launches # the loop's own
+    # the loop's own
+    assert launches["1"]["graph_kernels"] == launches["epoch"]["graph_kernels"] - launches["epoch"][
+        "conditional_runs"], launches
     r = sink.run(image, "bench", "--steps", "2", "--warmup", "1", "--repeat", "1", "--profile", "--synthetic")
     rows = [line.split() for line in r.stdout.split("\n") if line.startswith("  train_conv2d_dw")]
-    assert len(rows) >= 4 and sum(float(x[3]) > 0 for x in rows) == 2, rows                  # a plan with the figures, and kernels before and behind it
+    # a plan with the figures, and kernels before and behind it
+    assert len(rows) >= 4 and sum(float(x[3]) > 0 for x in rows) == 2, rows
 
 
 # ---- errors of executables
@@ -283,9 +325,13 @@ def fails(image, words, *args, **env):
 def errors_name_what_failed_and_the_way_out():
     image = program("lenet", "bf16")
     fails(image, "cuDNN was not found: /nowhere", MANTOU_LIBCUDNN="/nowhere")
-    fails(image, "libcudnn_less.so is no cuDNN 9: it has no cudnnBackendExecute", MANTOU_LIBCUDNN=os.path.join(STANDIN, "libcudnn_less.so"))
-    fails(image, r"cuDNN 91900 makes no plan of engine 7 for conv2d.* here: an execution plan: CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH \(3007\): engine 7 is for other devices", MANTOU_DNN_REFUSE="7")
-    fails(image, r"kernel \S*conv2d\S* \(.*conv2d0, .*lenet.net:\d+:\d+\): cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED \(5000\): execution 1 fails", MANTOU_DNN_EXECUTE="1")
+    fails(image, "libcudnn_less.so is no cuDNN 9: it has no cudnnBackendExecute",
+          MANTOU_LIBCUDNN=os.path.join(STANDIN, "libcudnn_less.so"))
+    fails(image, r"cuDNN 91900 makes no plan of engine 7 for conv2d.* here: an execution plan: "
+                 r"CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH \(3007\): engine 7 is for other devices",
+                 MANTOU_DNN_REFUSE="7")
+    fails(image, r"kernel \S*conv2d\S* \(.*conv2d0, .*lenet.net:\d+:\d+\): cudnnBackendExecute: "
+                 r"CUDNN_STATUS_EXECUTION_FAILED \(5000\): execution 1 fails", MANTOU_DNN_EXECUTE="1")
     # an executable without plans does not look for the library
     sink.train(sink.program("lenet", "bf16"), "own", "--steps", "1", MANTOU_LIBCUDNN="/nowhere")
     sink.run(image, "info", MANTOU_LIBCUDNN="/nowhere")
@@ -295,7 +341,8 @@ def errors_name_what_failed_and_the_way_out():
 def a_failed_execution_in_every_mode():
     image = program("lenet", "bf16")
     for mode in ("off", "1", "2", "epoch"):
-        said = fails(image, r"kernel \S+ \(.*\): cudnnBackendExecute: .*execution 17 fails", "--sink", mode, MANTOU_DNN_EXECUTE="17")
+        said = fails(image, r"kernel \S+ \(.*\): cudnnBackendExecute: .*execution 17 fails", "--sink", mode,
+                     MANTOU_DNN_EXECUTE="17")
         assert mode == "off" or "a graph of train" in said, said
 
 
@@ -304,8 +351,11 @@ def every_call_of_the_driver_fails_in_turn():
     image = program("lenet", "bf16", FIRST, " conv2d")
     calls = sink.counted(image, "--steps", "1", "--sink", "1")["host_calls"]
     for n in range(1, calls, max(1, calls // 40)):
-        r = subprocess.run([image, "train", "--data", "digits", "--no-save", "--steps", "1", "--sink", "1", "--no-eval"], capture_output=True, text=True, env=dict(os.environ, MANTOU_SIM_FAIL=str(n)))
-        assert r.returncode == 0 or (r.returncode == 1 and ("fails with" in r.stderr) and len(r.stderr.strip().split("\n")) > 1), "call %d of %d: exit %d: %s" % (n, calls, r.returncode, r.stderr)
+        r = subprocess.run([image, "train", "--data", "digits", "--no-save", "--steps", "1", "--sink", "1",
+                            "--no-eval"], capture_output=True, text=True, env=dict(os.environ, MANTOU_SIM_FAIL=str(n)))
+        assert r.returncode == 0 or (r.returncode == 1 and ("fails with" in r.stderr)
+                                     and len(r.stderr.strip().split("\n")) > 1), "call %d of %d: exit %d: %s" % (
+                                         n, calls, r.returncode, r.stderr)
 
 
 @test
@@ -313,9 +363,16 @@ def damaged_plans():
     blob = open(program("lenet", "bf16"), "rb").read()
     at = blob.index(b"conv2d bf16:")
     line = blob[at:blob.index(b"\0", at)]
-    changes = [(b" workspace=", b"\0workspace=", "its end is missing"), (b"conv2d bf16", b"conv3d bf16", "it names no operation"), (b"bf16:", b"bf17:", "a tensor is damaged"),
-               (b",28/", b",0a/", "a tensor is damaged"), (b" pad=2,", b" pad=2;", "its padding, stride or dilation is damaged"), (b"stride=1,1", b"stride=0,1", "its padding, stride or dilation"),
-               (b"engine=7", b"engine=-", "its engine is damaged"), (b"knobs=2:16", b"knobs=2,16", "its engine is damaged"), (b"engine=7 ", b"engine=5 ", "no engine 5 for this operation")]
+    changes = [(b" workspace=", b"\0workspace=", "its end is missing"),
+               (b"conv2d bf16", b"conv3d bf16", "it names no operation"), (b"bf16:", b"bf17:", "a tensor is damaged"),
+               (b",28/", b",0a/", "a tensor is damaged"), (b" pad=2,", b" pad=2;",
+                                                           "its padding, stride or dilation is damaged"),
+                                                           (b"stride=1,1", b"stride=0,1",
+                                                            "its padding, stride or dilation"),
+               (b"engine=7", b"engine=-", "its engine is damaged"), (b"knobs=2:16", b"knobs=2,16",
+                                                                     "its engine is damaged"),
+                                                                     (b"engine=7 ", b"engine=5 ",
+                                                                      "no engine 5 for this operation")]
     for old, new, words in changes:
         assert old in line and len(old) == len(new), (old, line)
         with open("damaged", "wb") as f:
@@ -324,7 +381,8 @@ def damaged_plans():
         r = sink.run(os.path.abspath("damaged"), "train", "--data", "digits", "--no-save", "--steps", "1", status=1)
         assert words in r.stderr, (new, r.stderr)
     blob = open(program("plain", "bf16", FUSED, " conv2d "), "rb").read()
-    for old, new, words in ((b"then=bias,relu", b"then=bias,rely", "its engine is damaged"), (b" then=bias,add", b" tham=bias,add", "its engine is damaged")):
+    for old, new, words in ((b"then=bias,relu", b"then=bias,rely", "its engine is damaged"),
+                            (b" then=bias,add", b" tham=bias,add", "its engine is damaged")):
         with open("damaged", "wb") as f:
             f.write(blob.replace(old, new))
         os.chmod("damaged", 0o755)
@@ -337,13 +395,18 @@ def damaged_plans():
 def the_real_library_plans_for_the_profiles():
     env = {k: v for k, v in REAL.items() if k not in ("MANTOU_LIBCUDA",)}
     probe = options("lenet", "bf16")
-    if "was not found" in text(probe, "--tuning", records("probe.tune", FIRST, probe, " conv2d.dw bf16[4,6"), env=env)[1]:
+    if "was not found" in text(probe, "--tuning", records("probe.tune", FIRST, probe, " conv2d.dw bf16[4,6"),
+                               env=env)[1]:
         raise Skip("cuDNN 9 is not installed: no plan of it was made")
     for arch, precision in (("sm_80", "bf16"), ("sm_90", "f16")):
-        of = [os.path.join(root, "models", "resnet50.net"), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch", "32"]
-        v = [x for x in verdicts(of, "--tuning", records("real.tune", FIRST, of, " conv2d"), env=env) if "conv2d" in str(x["ops"])]
+        of = [os.path.join(root, "models", "resnet50.net"), "--target", "cuda", "--arch", arch, "--precision",
+              precision, "--batch", "32"]
+        v = [x for x in verdicts(of, "--tuning", records("real.tune", FIRST, of, " conv2d"), env=env)
+             if "conv2d" in str(x["ops"])]
         taken = [x for x in v if x["outcome"] != "declined"]
-        assert len(taken) == len(v) > 150, "%s %s: %d of %d; %s" % (arch, precision, len(taken), len(v), [x["why"] for x in v if x["outcome"] == "declined"][:1])
+        assert len(taken) == len(v) > 150, "%s %s: %d of %d; %s" % (arch, precision, len(taken), len(v),
+                                                                    [x["why"] for x in v
+                                                                     if x["outcome"] == "declined"][:1])
         again = sorted({x["why"].split("}")[0] + "}" for x in taken})
         assert len(again) > 3, again
         if arch != "sm_80" and not sink.LONG:
@@ -351,16 +414,21 @@ def the_real_library_plans_for_the_profiles():
         # a record with the engine and knobs that were found makes the same plan
         once = text(of, "--tuning", "real.tune", env=env)[0]
         with open("found.tune", "w") as f:
-            f.write("\n".join(sorted(r for r in info(*of, "--tuning", "real.tune", env=env)["records"] if "cudnn.1{" in r)) + "\n")
+            f.write("\n".join(sorted(r for r in info(*of, "--tuning", "real.tune", env=env)["records"]
+                                     if "cudnn.1{" in r)) + "\n")
         assert text(of, "--tuning", "found.tune", env=env)[0] == once
     for arch in ("sm_80", "sm_90"):
         for precision in ("bf16", "f16") if sink.LONG else ("f16" if arch == "sm_80" else "bf16",):
-            of = [os.path.join(root, "models", "resnet50-cifar10.net"), "--target", "cuda", "--arch", arch, "--precision", precision]
-            v = [x for x in verdicts(of, "--tuning", records("fused.tune", FUSED, of, " conv2d "), env=env) if x["graph"] == "infer" and "conv2d" in x["kinds"]]
+            of = [os.path.join(root, "models", "resnet50-cifar10.net"), "--target", "cuda", "--arch", arch,
+                  "--precision", precision]
+            v = [x for x in verdicts(of, "--tuning", records("fused.tune", FUSED, of, " conv2d "), env=env)
+                 if x["graph"] == "infer" and "conv2d" in x["kinds"]]
             declined = [x["why"] for x in v if x["outcome"] == "declined"]
             assert len(v) == 53 and len(declined) == 4 and all("nothing follows" in x for x in declined), declined
-    of = [os.path.join(root, "models", "resnet50.net"), "--target", "cuda", "--arch", "sm_90", "--precision", "f16", "--batch", "32"]
-    said = text(of, "--tuning", records("real.tune", "cudnn{engine=123456,round=1}", of, " conv2d f16[32,64,56,56]"), env=env)[1]
+    of = [os.path.join(root, "models", "resnet50.net"), "--target", "cuda", "--arch", "sm_90", "--precision", "f16",
+          "--batch", "32"]
+    said = text(of, "--tuning", records("real.tune", "cudnn{engine=123456,round=1}", of, " conv2d f16[32,64,56,56]"),
+                env=env)[1]
     assert "cuDNN: engine 123456: CUDNN_STATUS" in said, said
 
 

@@ -9,7 +9,8 @@ model m(image: u8[N, 3, 8, 16], boxes: f32[N, 3, 4], labels: i32[N, 3]) {
     a = param([3, 8, 16]) as a
     b = param([3, 4]) as b
     c = param([3]) as c
-    loss sum(mean(cast(image, f32) * a, axes = [0])) + sum(mean(boxes * b, axes = [0])) + sum(mean(cast(labels, f32) * c, axes = [0]))
+    loss sum(mean(cast(image, f32) * a, axes = [0])) + sum(mean(boxes * b, axes = [0]))
+       + sum(mean(cast(labels, f32) * c, axes = [0]))
     output image = image
     output boxes = boxes
     output labels = labels
@@ -22,12 +23,16 @@ def sets(train=None):
     drawn = {"a.png": noise(8, 16, 3, 1), "b.png": noise(8, 8, 3, 2), "c.png": noise(16, 32, 3, 3)}
     for name, rows in drawn.items():
         png("in/" + name, rows)
-    images = [{"file_name": "c.png", "id": 30, "width": 32, "height": 16, "license": None}, {"id": 7, "width": 16, "height": 8, "file_name": "a.png"},
+    images = [{"file_name": "c.png", "id": 30, "width": 32, "height": 16, "license": None},
+              {"id": 7, "width": 16, "height": 8, "file_name": "a.png"},
               {"id": 9, "width": 8, "height": 8, "file_name": "b.png"}]
-    box = lambda image, category, b, crowd=0: {"image_id": image, "category_id": category, "bbox": b, "iscrowd": crowd, "segmentation": [[1, 2.5, {"x": "]"}]]}
-    boxes = [box(7, 90, [1, 2, 3, 4]), box(30, 3, [2, 4, 8, 8]), box(7, 18, [0, 0, 16, 8.0]), box(7, 3, [1, 1, 0, 5]), box(7, 3, [1, 1, 1, 1], 1),
+    box = lambda image, category, b, crowd=0: {"image_id": image, "category_id": category, "bbox": b, "iscrowd": crowd,
+                                               "segmentation": [[1, 2.5, {"x": "]"}]]}
+    boxes = [box(7, 90, [1, 2, 3, 4]), box(30, 3, [2, 4, 8, 8]), box(7, 18, [0, 0, 16, 8.0]), box(7, 3, [1, 1, 0, 5]),
+             box(7, 3, [1, 1, 1, 1], 1),
              box(7, 90, [4, 4, 2, 2]), box(7, 90, [5, 5, 1, 1])]
-    text = {"info": {"a": [1, -2e3, "x\\u00e9\""]}, "images": images, "annotations": boxes, "categories": [{"id": 18, "name": "d"}, {"id": 90}, {"id": 3}]}
+    text = {"info": {"a": [1, -2e3, "x\\u00e9\""]}, "images": images, "annotations": boxes,
+            "categories": [{"id": 18, "name": "d"}, {"id": 90}, {"id": 3}]}
     open("test.json", "w").write(json.dumps(text, indent=1).replace("b.png", "b\\u002ep\\u006eg"))
     json.dump(train or text, open("train.json", "w"))
     return drawn, text
@@ -37,11 +42,13 @@ def test_test_set():
     drawn, _ = sets()
     m = build(MODEL % "")
     run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
-    args = [m, "infer", "--weights", "w.safetensors", "--data", "."] + [x for n in ("image", "boxes", "labels") for x in ("--output", "%s=%s.npy" % (n, n))]
+    args = [m, "infer", "--weights", "w.safetensors", "--data", "."] + [x for n in ("image", "boxes", "labels")
+                                                                        for x in ("--output", "%s=%s.npy" % (n, n))]
     run(args, err="note: test data: 1 crowds, 1 boxes without area and 1 beyond the first 3 of an image are left out")
     check(read_npy("labels.npy")[1] == [0, -1, -1, 2, 1, 2, -1, -1, -1], read_npy("labels.npy"))
     zero = [0] * 4
-    check(read_npy("boxes.npy")[1] == [1, 2, 5, 6] + zero * 2 + [1, 2, 4, 6, 0, 0, 16, 8, 4, 4, 6, 6] + zero * 3, read_npy("boxes.npy"))
+    check(read_npy("boxes.npy")[1] == [1, 2, 5, 6] + zero * 2 + [1, 2, 4, 6, 0, 0, 16, 8, 4, 4, 6, 6] + zero * 3,
+          read_npy("boxes.npy"))
     image = read_npy("image.npy")[1]
     n = 3 * 8 * 16
     check(image[n:2 * n] == planes(drawn["a.png"]), "the image that fits differs")
@@ -86,11 +93,14 @@ def test_training():
         flip = uniform(seed, "images", 0, 64 * example + 40) < 0.5
         seen.add((example, flip))
         if example == 0:
-            check(b[:4] == ([11, 2, 15, 6] if flip else [1, 2, 5, 6])[:0] + ([16 - 5, 2, 15, 6] if flip else [1, 2, 5, 6]), flip, b)
+            check(b[:4] == ([11, 2, 15, 6] if flip else [1, 2, 5, 6])[:0] + ([16 - 5, 2, 15, 6] if flip
+                                                                             else [1, 2, 5, 6]), flip, b)
         else:
-            rows = [[v for k in reversed(range(16)) for v in row[3 * k:3 * k + 3]] if flip else row for row in drawn["a.png"]]
+            rows = [[v for k in reversed(range(16)) for v in row[3 * k:3 * k + 3]] if flip else row
+                    for row in drawn["a.png"]]
             check(a == planes(rows), "pixels differ")
-            check(b == ([12, 2, 15, 6, 0, 0, 16, 8, 10, 4, 12, 6] if flip else [1, 2, 4, 6, 0, 0, 16, 8, 4, 4, 6, 6]), flip, b)
+            check(b == ([12, 2, 15, 6, 0, 0, 16, 8, 10, 4, 12, 6] if flip else [1, 2, 4, 6, 0, 0, 16, 8, 4, 4, 6, 6]),
+                  flip, b)
             check(c == [2, 1, 2], c)
     check(len(seen) > 2, seen)
     run([m, "train", "--epochs", 1, "--no-save", "--no-eval", "--log", "log.jsonl"])
@@ -101,13 +111,17 @@ def test_broken():
     _, text = sets()
     m = build(MODEL % "")
     good = open("train.json").read()
-    for bad, err in ((good[:-1], "train.json: byte"), ("[1]", "train.json: byte 0: an object expected"), (good + "x", "text behind the object"),
-                     (good.replace('"image_id": 30', '"image_id": 31'), "annotation 1 is of image 31, which is not there"),
-                     (good.replace('"category_id": 90', '"category_id": 91'), "annotation 0 is of category 91, which is not there"),
+    for bad, err in ((good[:-1], "train.json: byte"), ("[1]", "train.json: byte 0: an object expected"),
+                     (good + "x", "text behind the object"),
+                     (good.replace('"image_id": 30', '"image_id": 31'),
+                      "annotation 1 is of image 31, which is not there"),
+                     (good.replace('"category_id": 90', '"category_id": 91'),
+                      "annotation 0 is of category 91, which is not there"),
                      (good.replace("[2, 4, 8, 8]", "[2, 4, 8]"), "a box of four numbers expected"),
                      (good.replace('"width": 16, ', ""), "image 1 of the list lacks file_name, width or height"),
                      (good.replace("a.png", "z.png"), "in/z.png: No such file"),
-                     (good.replace('"width": 16', '"width": 17'), "in/a.png: is 16 x 8 pixels, the JSON file says 17 x 8"),
+                     (good.replace('"width": 16', '"width": 17'),
+                      "in/a.png: is 16 x 8 pixels, the JSON file says 17 x 8"),
                      ("{" * 300, "expected"), ('{"x": ' + "[" * 300, "nested too deeply"), ("", "an object expected")):
         open("train.json", "w").write(bad)
         run([m, "train", "--epochs", 1, "--no-save", "--no-eval"], status=1, err=err)
@@ -117,12 +131,15 @@ def test_lists():
     """Two files of a set, with ids of their own, are one behind the other; they agree on categories."""
     _, text = sets()
     m = build((MODEL % "").replace('test = "test.json"', 'test = ["test.json", "more*.json"]'))
-    more = {"categories": [{"id": 90}, {"id": 3}, {"id": 18}], "images": [{"file_name": "b.png", "id": 7, "width": 8, "height": 8}],
-            "annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}, {"image_id": 7, "category_id": 3, "bbox": [0, 0, 0, 4]}]}
+    more = {"categories": [{"id": 90}, {"id": 3}, {"id": 18}],
+            "images": [{"file_name": "b.png", "id": 7, "width": 8, "height": 8}],
+            "annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]},
+                            {"image_id": 7, "category_id": 3, "bbox": [0, 0, 0, 4]}]}
     json.dump(more, open("more1.json", "w"))
     json.dump(dict(more, annotations=[]), open("more2.json", "w"))
     run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
-    args = [m, "infer", "--weights", "w.safetensors", "--data", "."] + [x for n in ("image", "boxes", "labels") for x in ("--output", "%s=%s.npy" % (n, n))]
+    args = [m, "infer", "--weights", "w.safetensors", "--data", "."] + [x for n in ("image", "boxes", "labels")
+                                                                        for x in ("--output", "%s=%s.npy" % (n, n))]
     run(args, err="note: test data: 1 crowds, 2 boxes without area and 1 beyond the first 3 of an image are left out")
     check(read_npy("labels.npy")[1] == [0, -1, -1, 2, 1, 2, -1, -1, -1, 1, -1, -1, -1, -1, -1], read_npy("labels.npy"))
     check(read_npy("boxes.npy")[1][36:48] == [1, 2, 4, 6] + [0] * 8, read_npy("boxes.npy"))

@@ -19,7 +19,8 @@ def put(path, text):
 def values(m, *more, **how):
     """What the test set's examples are, by infer."""
     run([m, "train", "--save", "w.safetensors", "--steps", 0])
-    run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--output", "x=x.npy", "--output", "id=id.npy", *more], **how)
+    run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--output", "x=x.npy", "--output", "id=id.npy",
+         *more], **how)
     return read_npy("x.npy")[1], read_npy("id.npy")[1]
 
 
@@ -28,10 +29,12 @@ def f32(x):
 
 
 def test_fields():
-    """Headings in another order, quotes, blanks, CRLF, empty lines, no end of the last line, two files, one of them packed."""
+    """Headings in another order, quotes, blanks, CRLF, empty lines, no end of the last line, two files, one of them
+    packed."""
     m = build(TABLE % ('train = "t*.csv*", test = "t*.csv*"', ""))
     put("t1.csv", '\ufeffa,"b",c,kind\r\n1,text,-2.5,0\r\n\r\n "3e0" ,"a ""b"",\nc", +.5 ,2\r\n  \r\n')
-    gzip.open("t2.csv.gz", "wt").write("kind,c,a,b\n1,0.1,123456789012345678901234567890e-10,nothing\n2,1e-320,1e999,x\n0,7.,-0,x")
+    gzip.open("t2.csv.gz",
+              "wt").write("kind,c,a,b\n1,0.1,123456789012345678901234567890e-10,nothing\n2,1e-320,1e999,x\n0,7.,-0,x")
     x, kind = values(m)
     check(kind == [0, 2, 1, 2, 0], kind)
     check(x == [1, -2.5, 3, 0.5, f32(123456789012345678901234567890e-10), f32(0.1), float("inf"), 0, 0, 7], x)
@@ -43,7 +46,10 @@ def test_rows_far_apart():
     r = random.Random(7)
     for gap in "z", '"\n"':
         rows = [(i % 3, r.randint(-99, 99), r.randint(-99, 99)) for i in range(200)]
-        put("t.csv", "kind,skip,a,c\n" + "".join("%d,%s,%d,%s%d\n%s" % (k, gap * r.choice([0, 1, 3]) if gap == "z" else r.choice(["", gap]), a, " " * r.choice([0, 9, 40000]), c, "\n" * r.choice([0, 2, 70000 * (i % 50 == 7)]))
+        put("t.csv", "kind,skip,a,c\n" + "".join("%d,%s,%d,%s%d\n%s" % (k, gap * r.choice([0, 1, 3]) if gap == "z"
+                                                                        else r.choice(["", gap]), a,
+                                                                        " " * r.choice([0, 9, 40000]), c,
+                                                                        "\n" * r.choice([0, 2, 70000 * (i % 50 == 7)]))
                                                      for i, (k, a, c) in enumerate(rows)))
         x, kind = values(m)
         check(kind == [k for k, _, _ in rows], "kinds differ")
@@ -62,7 +68,8 @@ def test_numbers():
     for _ in range(3000):
         digits = "".join(r.choice("0123456789") for _ in range(r.randint(1, 24)))
         at = r.randint(0, len(digits))
-        text.append(r.choice(["", "-", "+"]) + digits[:at] + r.choice([".", ""]) + digits[at:] + r.choice(["", "", "e%d" % r.randint(-30, 8), "E+03"]))
+        text.append(r.choice(["", "-", "+"]) + digits[:at] + r.choice([".", ""]) + digits[at:]
+                    + r.choice(["", "", "e%d" % r.randint(-30, 8), "E+03"]))
     put("t.csv", "n\n" + "\n".join(text))
     m = build("""train { batch = 50 }
 data { reader = csv("t.csv", "t.csv") }
@@ -97,7 +104,8 @@ model m(x: f32[N, 2], id: i32[N]) { loss mean(x)  output x = x * 1  output id = 
 def test_same_bits():
     m = build(TABLE % ('train = "t.csv", test = "t.csv"', ""))
     r = random.Random(1)
-    put("t.csv", "a,b,c,kind\n" + "".join("%r,%s,%r,%d\n" % (r.uniform(-1, 1), "y" * r.randint(0, 9), r.gauss(0, 1), r.randint(0, 2)) for _ in range(333)))
+    put("t.csv", "a,b,c,kind\n" + "".join("%r,%s,%r,%d\n" % (r.uniform(-1, 1), "y" * r.randint(0, 9), r.gauss(0, 1),
+                                                             r.randint(0, 2)) for _ in range(333)))
     seen = set()
     for more in ([], ["--readers", 1], ["--readers", 5], ["--sink", "off"]):
         run([m, "train", "--save", "w.safetensors", "--quiet", *more])
@@ -128,14 +136,18 @@ def test_broken():
         run([m, "train"], status=1, err=err)
     m = build('train { batch = 2 }\ndata { reader = csv("t.csv", "t.csv") }\nmodel m(x: f32[N, 3]) { loss mean(x) }\n')
     put("t.csv", "a,b\n1,2\n")
-    run([m, "train"], status=1, err="t.csv: has 2 columns, the inputs hold 3 elements an example: columns = {...} says which feed which")
+    run([m, "train"], status=1, err="t.csv: has 2 columns, the inputs hold 3 elements an example: columns = {...} says "
+                                    "which feed which")
     put("t.csv", "a;b;c\n1;2;3\n")
-    run([m, "train"], status=1, err='t.csv: has 1 column, the inputs hold 3 elements an example: delimiter = ";" or another parts columns')
+    run([m, "train"], status=1, err='t.csv: has 1 column, the inputs hold 3 elements an example: delimiter = ";" or '
+                                    'another parts columns')
     open("t.csv", "wb").write(b"\x93NUMPY\1\0 \n")
     run([m, "train"], status=1, err="t.csv: is a .npy file: reader = npy(...) reads it")
-    m = build('train { batch = 2 }\ndata { reader = csv("t.csv", "t.csv", header = false) }\nmodel m(x: f32[N, 2]) { loss mean(x) }\n')
+    m = build('train { batch = 2 }\ndata { reader = csv("t.csv", "t.csv", header = false) }\nmodel m(x: f32[N, 2]) { '
+              'loss mean(x) }\n')
     put("t.csv", "a,b\n1,2\n3,4\n")
-    run([m, "train"], status=1, err='t.csv:1: column 0: "a" is no number: a first line of headings is skipped with header = true')
+    run([m, "train"], status=1, err='t.csv:1: column 0: "a" is no number: a first line of headings is skipped with '
+                                    'header = true')
 
 
 TESTS = [test_fields, test_numbers, test_delimiters_and_numbers_of_columns, test_same_bits, test_broken]

@@ -27,7 +27,8 @@ def test_readers_same_bits():
     line_set()
     m = build(LINE % 4)
     hashes = set()
-    for readers in ([], ["--readers", 1], ["--readers", 3], ["--readers", 7, "--sink", "off"], ["--readers", 2, "--threads", 1]):
+    for readers in ([], ["--readers", 1], ["--readers", 3], ["--readers", 7, "--sink", "off"],
+                    ["--readers", 2, "--threads", 1]):
         run([m, "train", "--save", "a.safetensors", "--quiet", *readers])
         hashes.add(same("a.safetensors"))
     run([m, "train", "--save", "a.safetensors", "--readers", 2, "--stop", 7])
@@ -44,11 +45,13 @@ def test_infer_of_a_set():
     run([m, "infer", "--weights", "a.safetensors", "--data", ".", "--output", "p=q.npy"])
     run([m, "infer", "--weights", "a.safetensors", "--data", ".", "--readers", 2, "--output", "p=r.npy"])
     check(read_npy("p.npy") == read_npy("q.npy") == read_npy("r.npy"), "outputs differ")
-    run([m, "infer", "--weights", "a.safetensors", "--data", ".", "--input", "x=x.npy", "--output", "p=q.npy"], status=2, err="--data and --input exclude each other")
+    run([m, "infer", "--weights", "a.safetensors", "--data", ".", "--input", "x=x.npy", "--output", "p=q.npy"],
+        status=2, err="--data and --input exclude each other")
 
 
 def peak_of_large(rows, width, written, readers):
-    """The peak, in MiB, of an epoch of rows of so many zeros: holes of a file, or written, of which some systems keep large pages."""
+    """The peak, in MiB, of an epoch of rows of so many zeros: holes of a file, or written, of which some systems keep
+    large pages."""
     with open("x.npy", "wb") as f:
         f.write(npy_head("<f4", [rows, width]))
         end = f.tell() + 4 * rows * width
@@ -65,9 +68,10 @@ def peak_of_large(rows, width, written, readers):
 
 
 def test_set_is_not_held():
-    """900 MB of holes train in far less memory, by whoever gathers; with --long 6.3 GB, which the page cache need not hold either. Around a row of
-    4 KiB that was written some systems map 2 MiB."""
-    for rows, width, written in [(3600, 65536, False), (220000, 1024, True)] + [(24000, 65536, False)] * bool(os.environ.get("LONG")):
+    """900 MB of holes train in far less memory, by whoever gathers; with --long 6.3 GB, which the page cache need not
+    hold either. Around a row of 4 KiB that was written some systems map 2 MiB."""
+    for rows, width, written in [(3600, 65536, False),
+                                 (220000, 1024, True)] + [(24000, 65536, False)] * bool(os.environ.get("LONG")):
         for readers in [], ["--readers", 1]:
             peak = peak_of_large(rows, width, written, readers)
             check(peak < 520, rows, "rows:", peak, "MiB at the peak")
@@ -78,7 +82,8 @@ def test_file_that_shrinks():
     npy("x.npy", "<f4", [n, 4], [1] * 4 * n)
     npy("y.npy", "<f4", [n, 1], [1] * n)
     m = build(LINE % 4)
-    p = subprocess.Popen([m, "train", "--no-eval", "--no-save", "--quiet", "--epochs", "100000"], stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen([m, "train", "--no-eval", "--no-save", "--quiet", "--epochs", "100000"],
+                         stderr=subprocess.PIPE, text=True)
     time.sleep(1)
     os.truncate("x.npy", 4096)
     err = p.communicate(timeout=60)[1]
@@ -97,15 +102,18 @@ model m(x: i32[N, 2], id: i32[N]) {
     npy("x-1.npy", "<i8", [4, 2], range(8))
     npy("x-2.npy", "<i8", [4, 2], list(range(7)) + [1 << 40])
     npy("id.npy", "<i8", [8], [0, 1, 2, 3, 4, 0, 1, 2])
-    run([m, "train", "--data", "."], status=1, err="x-2.npy: 1099511627776 does not fit in i32, the type of input x (element 7)")
+    run([m, "train", "--data", "."], status=1,
+        err="x-2.npy: 1099511627776 does not fit in i32, the type of input x (element 7)")
     npy("x-2.npy", "<i8", [4, 2], range(8))
     run([m, "train", "--data", ".", "--no-save"])
     npy("id.npy", "<f4", [8], [0, 1, 2, 3, 4, 0, 1, 2.5])
-    run([m, "train", "--data", "."], status=1, err="id.npy: 2.5 is no whole number, and input id is i32, a label or id (element 7, example 7)")
+    run([m, "train", "--data", "."], status=1,
+        err="id.npy: 2.5 is no whole number, and input id is i32, a label or id (element 7, example 7)")
     npy("id.npy", "<i4", [8], [0, 1, 2, 3, 4, 0, -1, 2])
     run([m, "train", "--data", "."], status=1, err="id.npy: id -1 is out of range 0..4 (element 6, example 6)")
 
 
-TESTS = [test_readers_same_bits, test_infer_of_a_set, test_set_is_not_held, test_file_that_shrinks, test_numbers_that_do_not_fit]
+TESTS = [test_readers_same_bits, test_infer_of_a_set, test_set_is_not_held, test_file_that_shrinks,
+         test_numbers_that_do_not_fit]
 if __name__ == "__main__":
     sys.exit(main(TESTS + test_csv.TESTS + test_images.TESTS + test_words.TESTS + test_coco.TESTS + test_runs.TESTS))

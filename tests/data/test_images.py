@@ -1,4 +1,5 @@
-"""test_images.py: the reader images, on PNG made here and, where they and Pillow are there, on photographs beside Pillow."""
+"""test_images.py: the reader images, on PNG made here and, where they and Pillow are there, on photographs beside
+Pillow."""
 import math, os, random, tarfile, io
 from common import *
 
@@ -16,14 +17,16 @@ model m(image: u8[N, %d, %d, %d], label: i32[N]) {
 
 def images(m="m", train="train", test="train", rows=8, columns=8, channels=3, more="", batch=1, classes=10, **how):
     size = "[%d, %d]" % (rows, columns)
-    return build(MODEL % (batch, train, test, size, more, channels, rows, columns, channels, rows, columns, classes), m, **how)
+    return build(MODEL % (batch, train, test, size, more, channels, rows, columns, channels, rows, columns, classes), m,
+                 **how)
 
 
 def evaluated(m, *more, **how):
     """Pictures and labels of the test set."""
     open("none.safetensors", "wb").write(struct.pack("<Q", 2) + b"{}")
     run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
-    run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--output", "image=i.npy", "--output", "label=l.npy", *more], **how)
+    run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--output", "image=i.npy", "--output", "label=l.npy",
+         *more], **how)
     return read_npy("i.npy"), read_npy("l.npy")[1]
 
 
@@ -67,7 +70,8 @@ def test_folders():
     m = images(channels=1)
     (shape, got), labels = evaluated(m)
     check(got[:64] == planes(grey, 1), "grey differs")
-    want = [(row[3 * k] * 19595 + row[3 * k + 1] * 38470 + row[3 * k + 2] * 7471 + 0x8000) >> 16 for row in rgb for k in range(8)]
+    want = [(row[3 * k] * 19595 + row[3 * k + 1] * 38470 + row[3 * k + 2] * 7471 + 0x8000) >> 16 for row in rgb
+            for k in range(8)]
     check(got[64:128] == want, "grey of colour differs")
     m = images(classes=2)
     run([m, "train"], status=1, err="train/b/deep.png: class 2 (b) is out of range 0..1, which input label has")
@@ -85,7 +89,8 @@ def test_shards_and_lists():
     drawn = [noise(8, 8, 3, k) for k in range(6)]
     blobs = [png(None, p) for p in drawn]
     long_name = "d" * 90 + "/" + "e" * 90
-    shard("s-08.tar", [("k0.png", blobs[0]), ("k0.cls", b"3\n"), ("k0.json", b"{}"), ("k1.cls", b"1"), ("k1.png", blobs[1])])
+    shard("s-08.tar", [("k0.png", blobs[0]), ("k0.cls", b"3\n"), ("k0.json", b"{}"), ("k1.cls", b"1"),
+                       ("k1.png", blobs[1])])
     shard("s-09.tar", [(long_name + "/k2.png", blobs[2]), (long_name + "/k2.cls", b"0")])
     shard("s-10.tar", [("cats/1.png", blobs[3]), ("dogs/1.png", blobs[4]), ("cats/2.png", blobs[5])])
     m = images(test="s-{08..10}.tar", train="s-{08..10}.tar")
@@ -95,12 +100,15 @@ def test_shards_and_lists():
     os.makedirs("in/deep folder")
     for k in range(3):
         open("in/deep folder/%d.png" % k, "wb").write(blobs[k])
-    open("in/list.txt", "w", newline="").write("deep folder/2.png 5\r\n\ndeep folder/0.png\t9\n%s/in/deep folder/1.png 0" % os.getcwd())
+    open("in/list.txt", "w", newline="").write("deep folder/2.png 5\r\n\ndeep folder/0.png\t9\n%s/in/deep folder/1.png "
+                                               "0" % os.getcwd())
     m = images(test="in/list.txt", train="in/list.txt")
     (shape, got), labels = evaluated(m)
     check(labels == [5, 9, 0] and got == [v for k in (2, 0, 1) for v in planes(drawn[k])], labels)
-    for text, err in (("deep folder/2.png\n", "in/list.txt:1: `path label` is needed"), ("a.png 1\n", "in/a.png: No such file"),
-                      ("deep folder/2.png 1\ndeep folder/0.png 10\n", "in/deep folder/0.png: class 10 is out of range 0..9")):
+    for text, err in (("deep folder/2.png\n", "in/list.txt:1: `path label` is needed"),
+                      ("a.png 1\n", "in/a.png: No such file"),
+                      ("deep folder/2.png 1\ndeep folder/0.png 10\n",
+                       "in/deep folder/0.png: class 10 is out of range 0..9")):
         open("in/list.txt", "w").write(text)
         run([m, "train"], status=1, err=err)
     m = images(test="s-*.tar", train="s-*.tar")
@@ -119,15 +127,20 @@ def test_broken():
     m = images()
     huge = bytearray(good)
     huge[16:24] = struct.pack(">II", 30000, 30000)
-    jpeg = b"\xff\xd8\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0\xff\xc0\x00\x11\x08\x75\x30\x75\x30\x03\x01\x11\0\x02\x11\1\x03\x11\1"
-    early = ((b"", "is empty"), (b"GIF89a" + b"\0" * 30, "is a GIF, and neither JPEG nor PNG"), (b"RIFF\0\0\0\0WEBP", "is a WebP"),
-             (b"hello", "is neither JPEG nor PNG"), (bytes(huge), "30000 x 30000 pixels, at most 134 million are read"), (good[:20], "truncated PNG"),
+    jpeg = b"\xff\xd8\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0\xff\xc0\x00\x11\x08\x75\x30\x75\x30\x03\x01\x11\0" \
+           b"\x02\x11\1\x03\x11\1"
+    early = ((b"", "is empty"), (b"GIF89a" + b"\0" * 30, "is a GIF, and neither JPEG nor PNG"),
+             (b"RIFF\0\0\0\0WEBP", "is a WebP"),
+             (b"hello", "is neither JPEG nor PNG"), (bytes(huge), "30000 x 30000 pixels, at most 134 million are read"),
+             (good[:20], "truncated PNG"),
              (jpeg + b"\0" * 20, "30000 x 30000 pixels, at most 134 million are read"))
-    late = ((good[:60], "PNG: truncated"), (good[:50] + b"\0\0\0\0" + good[54:], "PNG:"), (jpeg.replace(b"\x75\x30", b"\0\x08") + b"\0" * 20, "JPEG:"),
+    late = ((good[:60], "PNG: truncated"), (good[:50] + b"\0\0\0\0" + good[54:], "PNG:"),
+            (jpeg.replace(b"\x75\x30", b"\0\x08") + b"\0" * 20, "JPEG:"),
             (b"\xff\xd8\xff", "JPEG:"))
     for blob, err in early + late:
         open("train/a/2.png", "wb").write(blob)
-        r = run([m, "train", "--no-eval", "--epochs", 3, "--save", "c.safetensors"], status=1, err="train/a/2.png: " + err)
+        r = run([m, "train", "--no-eval", "--epochs", 3, "--save", "c.safetensors"], status=1,
+                err="train/a/2.png: " + err)
         check(("nothing was saved" in r.stderr) == ((blob, err) in late), err, r.stderr)
         check(not os.path.exists("c.safetensors"), "a checkpoint of a broken step")
     # the file breaks while training goes on: the last checkpoint is whole, and says so
@@ -136,7 +149,8 @@ def test_broken():
     before = open("c.safetensors", "rb").read()
     open("train/a/2.png", "wb").write(good[:60])
     for readers in (1, 3):
-        run([m, "train", "--no-eval", "--epochs", 2, "--save", "d.safetensors", "--resume", "c.safetensors", "--replan", "--readers", readers], status=1,
+        run([m, "train", "--no-eval", "--epochs", 2, "--save", "d.safetensors", "--resume", "c.safetensors", "--replan",
+             "--readers", readers], status=1,
             err=["train/a/2.png: PNG: truncated", "the last good checkpoint is"])
         check(open("c.safetensors", "rb").read() == before, "the checkpoint changed")
     os.remove("train/a/2.png")
@@ -214,7 +228,8 @@ def test_evaluation_is_pillows():
     files = files[:12]
     open("list.txt", "w").write("".join("%s %d\n" % (f, k % 10) for k, f in enumerate(files)))
     for rows, columns, resize, channels in ((112, 112, 128, 3), (40, 64, None, 3), (96, 96, 100, 1)):
-        m = images(train="list.txt", test="list.txt", rows=rows, columns=columns, channels=channels, more=", resize = %d" % resize if resize else "")
+        m = images(train="list.txt", test="list.txt", rows=rows, columns=columns, channels=channels,
+                   more=", resize = %d" % resize if resize else "")
         (shape, got), _ = evaluated(m)
         size = channels * rows * columns
         for k, f in enumerate(files):
@@ -248,4 +263,5 @@ def test_training_crops_are_the_contracts():
         compare(got, [v for c in range(3) for v in data[c::3]], f)
 
 
-TESTS = [test_folders, test_shards_and_lists, test_broken, test_same_bits_and_linking, test_evaluation_is_pillows, test_training_crops_are_the_contracts]
+TESTS = [test_folders, test_shards_and_lists, test_broken, test_same_bits_and_linking, test_evaluation_is_pillows,
+         test_training_crops_are_the_contracts]

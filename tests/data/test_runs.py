@@ -1,5 +1,6 @@
-"""test_runs.py: what parses, runs: every reader, optimizer, schedule of the rate and initial value that `mantou ops` knows trains two steps
-in the frame that language.md gives it, with the example that stands there. A name without data to read, or a frame, fails."""
+"""test_runs.py: what parses, runs: every reader, optimizer, schedule of the rate and initial value that `mantou ops`
+knows trains two steps in the frame that language.md gives it, with the example that stands there. A name without data
+to read, or a frame, fails."""
 import gzip, json, os, random, re
 from common import *
 from test_images import noise
@@ -36,8 +37,11 @@ def coco_files():
 DATA = {
     "cifar10": lambda: cifar(("data_batch_1.bin", "test_batch.bin"), 1),
     "cifar100": lambda: cifar(("train.bin", "test.bin"), 2),
-    "idx": lambda: [idx(n + "-images.gz", [8, 3, 32, 32], bytes(8 * 3072)) or idx(n + "-labels.gz", [8], bytes(8)) for n in ("train", "t10k")],
-    "npy": lambda: [npy(n + "images.npy", "|u1", [8, 3, 32, 32], bytes(8 * 3072)) or npy(n + "labels.npy", "<i4", [8], [1] * 8) for n in ("", "test-")],
+    "idx": lambda: [idx(n + "-images.gz", [8, 3, 32, 32], bytes(8 * 3072)) or idx(n + "-labels.gz", [8], bytes(8))
+                    for n in ("train", "t10k")],
+    "npy": lambda: [npy(n + "images.npy", "|u1", [8, 3, 32, 32], bytes(8 * 3072)) or npy(n + "labels.npy", "<i4", [8],
+                                                                                         [1] * 8)
+                                                                                         for n in ("", "test-")],
     "csv": lambda: [open(n + ".csv", "w").write("age,rooms,price\n" + "1,2,3\n" * 8) for n in ("train", "test")],
     "tokens": lambda: [open(n + ".txt", "w").write("abcde" * 200) for n in ("train", "test")],
     "images": picture_folders,
@@ -66,7 +70,8 @@ def words(kinds):
 def test_readers():
     frame = frames()
     readers = words(("reader", "reader of data"))
-    check({w["name"] for w in readers} == set(DATA), "readers without data in this test, or data without a reader:", {w["name"] for w in readers} ^ set(DATA))
+    check({w["name"] for w in readers} == set(DATA), "readers without data in this test, or data without a reader:",
+          {w["name"] for w in readers} ^ set(DATA))
     for w in readers:
         DATA[w["name"]]()
         m = build(model(frame.get(w["name"], frame["data"]), w["example"]))

@@ -4,7 +4,9 @@ from common import *
 from test_images import philox, uniform
 
 MODEL = """train { batch = 1  epochs = %d  optimizer = sgd(0) }
-data { shuffle = false  reader = skipgram(train = ["a.txt", "b.txt.gz"], test = "t.txt", words = %d, window = 2, negatives = 3, sample = %s, min_count = 2) }
+data { shuffle = false
+       reader = skipgram(train = ["a.txt", "b.txt.gz"], test = "t.txt", words = %d, window = 2,
+                         negatives = 3, sample = %s, min_count = 2) }
 model m(center: i32[N], near: i32[N, 4], count: i32[N], negative: i32[N, 3]) {
     loss 0 * mean(dense(cast(near, f32), 1))
     metric c = mean(cast(center, f32))
@@ -24,7 +26,8 @@ model m(center: i32[N], near: i32[N, 4], count: i32[N], negative: i32[N, 3]) {
 def text(n, seed):
     r = random.Random(seed)
     words = ["w%d" % i for i in range(30)]
-    return [words[min(int(r.paretovariate(0.7)) - 1, 29)] if r.random() < 0.97 else "rare%d" % r.randrange(1000) for _ in range(n)]
+    return [words[min(int(r.paretovariate(0.7)) - 1, 29)] if r.random() < 0.97 else "rare%d" % r.randrange(1000)
+            for _ in range(n)]
 
 
 def vocabulary(words, most):
@@ -58,7 +61,8 @@ class Draws:
         j %= len(text)
         reach = 2 if full else 1 + philox(self.seed, "window", e, j) % 2
         near = [text[i] for i in range(j - reach, j + reach + 1) if 0 <= i < len(text) and i != j]
-        negative = [next(w for w, s in enumerate(self.share) if s > uniform(self.seed, "negative", e, j * 3 + q)) for q in range(3)]
+        negative = [next(w for w, s in enumerate(self.share) if s > uniform(self.seed, "negative", e, j * 3 + q))
+                    for q in range(3)]
         return text[j], near + [0] * (4 - len(near)), len(near), negative
 
 
@@ -78,7 +82,8 @@ def test_test_set():
     run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
     names = ("center", "near", "count", "negative")
     for readers in (1, 4):
-        run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--readers", readers] + [x for n in names for x in ("--output", "%s=%s.npy" % (n, n))])
+        run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--readers", readers]
+            + [x for n in names for x in ("--output", "%s=%s.npy" % (n, n))])
         d = Draws(train, 20, 1e-3)
         words = [d.number[w] for w in test if w in d.number]
         want = [d.example(words, j, 0, full=True) for j in range(len(words))]
@@ -93,7 +98,8 @@ def test_training_draws():
         m = build(MODEL % (3, most, sample))
         d = Draws(train, most, float(sample), 5)
         for more in (["--readers", 3], ["--sink", "off"]):
-            run([m, "train", "--seed", 5, "--no-eval", "--no-save", "--log", "log.jsonl", "--words", "words.txt", "--quiet", *more])
+            run([m, "train", "--seed", 5, "--no-eval", "--no-save", "--log", "log.jsonl", "--words", "words.txt",
+                 "--quiet", *more])
             check(open("words.txt").read().split("\n")[:-1] == d.words, "vocabulary differs")
             steps = [x for x in map(json.loads, open("log.jsonl")) if "step" in x and "rate" in x]
             per = len(d.epoch(0))
@@ -104,7 +110,8 @@ def test_training_draws():
                     c, near, count, negative = d.example(text, i, e)
                     s = steps[e * per + i]
                     s = s.get("metrics", s)
-                    want = (c, count, sum(v * 64 ** p for p, v in enumerate(near)), sum(v * 64 ** p for p, v in enumerate(negative)))
+                    want = (c, count, sum(v * 64 ** p for p, v in enumerate(near)),
+                            sum(v * 64 ** p for p, v in enumerate(negative)))
                     check((s["c"], s["k"], s["n"], s["q"]) == want, most, sample, e, i, s, want)
 
 
@@ -123,7 +130,8 @@ def test_resume_and_errors():
     run([m, "train"], status=1, err="no word is found 2 times")
     line = "train { batch = 1 }\nmodel m(x: f32[N]) { loss mean(x) }\n"
     m = build(line)
-    run([m, "train", "--synthetic", "--words", "w"], status=1, err="--words writes the vocabulary of the reader skipgram")
+    run([m, "train", "--synthetic", "--words", "w"], status=1,
+        err="--words writes the vocabulary of the reader skipgram")
 
 
 TESTS = [test_test_set, test_training_draws, test_resume_and_errors]

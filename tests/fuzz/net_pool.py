@@ -126,13 +126,15 @@ class Gen:
         if dtype == "bool":
             low, high = 0, 1
         if low is None:
-            low, high = RANGE[dtype] if dtype in ("u8", "i8", "u16") else self.one((-9, 9), (0, 7), (-1000, 1000), (-3, 3))
+            low, high = RANGE[dtype] if dtype in ("u8", "i8", "u16") else self.one((-9, 9), (0, 7), (-1000, 1000),
+                                                                                   (-3, 3))
         return self.input(dtype, dims, ("int", low, high), grid=(low, high, 1), dup=True, mag=max(abs(low), high, 1))
 
     def ids(self, dims, below):
         """Integers in 0..below-1 of that shape."""
         return self.pick(lambda v: v.dtype in INTS and v.dims == tuple(dims) and v.grid[0] >= 0 and v.grid[1] < below,
-                         lambda: self.input_grid(self.one("i32", "i32", "i64", "u8", "i16", "u16"), tuple(dims), 0, below - 1))
+                         lambda: self.input_grid(self.one("i32", "i32", "i64", "u8", "i16", "u16"), tuple(dims), 0,
+                                                 below - 1))
 
     def param(self, dims, init=None):
         name = self.name("w")

@@ -1,8 +1,7 @@
 """The command generate beside NumPy: python3 test_generate.py MANTOU
 
-The model is a table: row t of its logits is table[token t] + place[t], so that whatever follows a prompt can be computed here. A beam that is
-wide enough sees every continuation, and its answer is the best of all of them.
-"""
+The model is a table: row t of its logits is table[token t] + place[t], so that whatever follows a prompt can be
+computed here. A beam that is wide enough sees every continuation, and its answer is the best of all of them. """
 import itertools
 import json
 import pathlib
@@ -51,10 +50,13 @@ def save_weights(path, arrays):
 class Table:
     def __init__(self, mantou, folder, name, end, reader=NPY, options=(), vocab=VOCAB):
         self.dir, self.end = folder, end
-        net = (NET % ("" if end is None else "end = %d" % end, reader)).replace("ids, 5, 5", "ids, %d, %d" % (vocab, vocab)).replace("[6, 5]", "[6, %d]" % vocab)
+        net = (NET % ("" if end is None else "end = %d" % end, reader)).replace("ids, 5, 5",
+                                                                                "ids, %d, %d" % (vocab, vocab)).replace(
+                                                                                    "[6, 5]", "[6, %d]" % vocab)
         (folder / (name + ".net")).write_text(net)
         self.exe = folder / name
-        built = subprocess.run([mantou, "build", folder / (name + ".net"), "-o", self.exe, *options], capture_output=True, text=True)
+        built = subprocess.run([mantou, "build", folder / (name + ".net"), "-o", self.exe, *options],
+                               capture_output=True, text=True)
         if built.returncode:
             sys.exit("FAIL build %s: %s" % (name, built.stderr))
         rng = np.random.default_rng(3)
@@ -64,7 +66,8 @@ class Table:
         self.weights = folder / (name + ".w")
 
     def run(self, *options):
-        return subprocess.run([self.exe, "generate", "--weights", self.weights, *map(str, options)], capture_output=True, cwd=self.dir, timeout=60)
+        return subprocess.run([self.exe, "generate", "--weights", self.weights, *map(str, options)],
+                              capture_output=True, cwd=self.dir, timeout=60)
 
     def ids(self, *options):
         done = self.run(*options, "--output", "ids=ids.npy", "--output", "score=score.npy")
@@ -119,9 +122,11 @@ def greedy(mantou, folder):
             for length in (4, 13):                # within the places, and in three windows
                 ids, score = t.ids("--input", "ids=p.npy", "--length", length)
                 want = [t.greedy(p, length) for p in prompts]
-                result(ids.tolist() == [w[0] for w in want] and close(score, [w[1] for w in want]), "%s end %s length %d: %s, %s" % (name, end, length, ids.tolist(), want))
+                result(ids.tolist() == [w[0] for w in want] and close(score, [w[1] for w in want]),
+                       "%s end %s length %d: %s, %s" % (name, end, length, ids.tolist(), want))
             ids, score = t.ids()
-            result(ids.shape == (1, PLACES) and ids[0].tolist() == t.greedy([2], PLACES)[0], "%s end %s from the start" % (name, end))
+            result(ids.shape == (1, PLACES) and ids[0].tolist() == t.greedy([2], PLACES)[0], "%s end %s from the start"
+                   % (name, end))
 
 
 def beams(mantou, folder):
@@ -130,7 +135,8 @@ def beams(mantou, folder):
     for penalty in (0, 1.5):
         ids, score = t.ids("--input", "ids=p.npy", "--length", 3, "--beam", 200, "--length-penalty", penalty)
         want = [t.best([p], 3, penalty) for p in (0, 3, 2, 4)]
-        result(ids.tolist() == [w[1] for w in want] and close(score, [w[0] for w in want]), "beam, penalty %g: %s, %s" % (penalty, ids.tolist(), want))
+        result(ids.tolist() == [w[1] for w in want] and close(score, [w[0] for w in want]), "beam, penalty %g: %s, %s"
+               % (penalty, ids.tolist(), want))
     narrow, _ = t.ids("--input", "ids=p.npy", "--length", 3, "--beam", 1)
     plain, _ = t.ids("--input", "ids=p.npy", "--length", 3)
     result(narrow.tolist() == plain.tolist(), "a beam of one is greedy")
@@ -146,29 +152,40 @@ def draws(mantou, folder):
     again, _ = t.ids("--samples", 3000, "--length", 1, "--temperature", 0.7, "--seed", 4, "--threads", 1)
     other, _ = t.ids("--samples", 3000, "--length", 1, "--temperature", 0.7, "--seed", 5)
     result((again == ids).all() and (other != ids).any(), "the seed, and nothing else, says what is drawn")
-    for option, value, kept in (("--top-k", 2, 2), ("--top-p", p[np.argsort(-p)][:3].sum() - 1e-6, 3), ("--top-p", 1e-9, 1)):
+    for option, value, kept in (("--top-k", 2, 2), ("--top-p", p[np.argsort(-p)][:3].sum() - 1e-6, 3),
+                                ("--top-p", 1e-9, 1)):
         ids, _ = t.ids("--samples", 500, "--length", 1, "--temperature", 0.7, option, value)
-        result(set(ids[:, 0]) == set(np.argsort(-p)[:kept]), "%s %g: %s, expected %s" % (option, value, set(ids[:, 0]), np.argsort(-p)[:kept]))
+        result(set(ids[:, 0]) == set(np.argsort(-p)[:kept]), "%s %g: %s, expected %s" % (option, value, set(ids[:, 0]),
+                                                                                         np.argsort(-p)[:kept]))
 
 
 def text(mantou, folder):
     t = Table(mantou, folder, "text", None, TOKENS, vocab=128)
     done = t.run("--prompt", "ab", "--length", 5)
     want = t.greedy([97, 98], 5)[0]
-    result(done.returncode == 0 and done.stdout == bytes(want) + b"\n", "text: %s, expected %s" % (done.stdout, bytes(want)))
+    result(done.returncode == 0 and done.stdout == bytes(want) + b"\n",
+           "text: %s, expected %s" % (done.stdout, bytes(want)))
     told = json.loads(t.run("--prompt", "ab", "--samples", 2, "--length", 4, "--json").stdout)
-    result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "step" and told["ids"] == [want[:4]] * 2, "json: %s" % told)
+    result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "step" and told["ids"] == [want[:4]] * 2,
+           "json: %s" % told)
 
 
 def benches(mantou, folder):
     t = Table(mantou, folder, "bench", 1)
-    for options, length, beam in (([], 6, 1), (["--length", 4, "--samples", 5], 4, 1), (["--length", 3, "--beam", 2], 3, 2)):
-        done = subprocess.run([t.exe, "bench", "--mode", "generate", "--repeat", "2", "--json", *map(str, options)], capture_output=True, text=True)
+    for options, length, beam in (([], 6, 1), (["--length", 4, "--samples", 5], 4, 1),
+                                  (["--length", 3, "--beam", 2], 3, 2)):
+        done = subprocess.run([t.exe, "bench", "--mode", "generate", "--repeat", "2", "--json", *map(str, options)],
+                              capture_output=True, text=True)
         told = json.loads(done.stdout) if done.returncode == 0 else {}
-        result(told.get("mode") == "generate" and told["length"] == length and told["beam"] == beam and told["graph"] == "step" and told["sequences"] == (5 if "--samples" in options else 1)
-               and 0 < told["tokens_per_s"]["min"] <= told["tokens_per_s"]["median"] <= told["tokens_per_s"]["max"], "bench of generate: %s %s" % (told, done.stderr))
-        result(abs(told["ms_per_token"]["median"] * told["tokens_per_s"]["median"] / 1000 / told["sequences"] - 1) < 1e-6, "bench of generate: time and speed: %s" % told)
-    for words, options in (("goes with --mode generate", ["--length", "3"]), ("goes with --mode generate", ["--mode", "infer", "--beam", "2"]), ("--profile is of", ["--mode", "generate", "--profile"])):
+        result(told.get("mode") == "generate" and told["length"] == length and told["beam"] == beam and told["graph"]
+               == "step" and told["sequences"] == (5 if "--samples" in options else 1)
+               and 0 < told["tokens_per_s"]["min"] <= told["tokens_per_s"]["median"] <= told["tokens_per_s"]["max"],
+               "bench of generate: %s %s" % (told, done.stderr))
+        result(abs(told["ms_per_token"]["median"] * told["tokens_per_s"]["median"] / 1000 / told["sequences"] - 1)
+               < 1e-6, "bench of generate: time and speed: %s" % told)
+    for words, options in (("goes with --mode generate", ["--length", "3"]),
+                           ("goes with --mode generate", ["--mode", "infer", "--beam", "2"]),
+                           ("--profile is of", ["--mode", "generate", "--profile"])):
         done = subprocess.run([t.exe, "bench", *options], capture_output=True, text=True)
         result(done.returncode == 2 and words in done.stderr, "bench %s: %s" % (options, done.stderr))
 
@@ -185,12 +202,16 @@ def errors(mantou, folder):
                            ("no output logits: ids and score", ["--output", "logits=a.npy"]),
                            ("--prompt is text", ["--prompt", "a"])):
         done = t.run(*options)
-        result(done.returncode == 1 and words in done.stderr.decode(), "%s: exit %d, %s" % (options, done.returncode, done.stderr.decode()))
-    for words, options in (("exclude each other", ["--beam", 2, "--temperature", 1]), ("goes with --temperature", ["--top-k", 2]),
+        result(done.returncode == 1 and words in done.stderr.decode(),
+               "%s: exit %d, %s" % (options, done.returncode, done.stderr.decode()))
+    for words, options in (("exclude each other", ["--beam", 2, "--temperature", 1]),
+                           ("goes with --temperature", ["--top-k", 2]),
                            ("goes with --temperature", ["--top-p", 0.5]), ("goes with --beam", ["--length-penalty", 1]),
-                           ("above 0, 1 at most", ["--top-p", 2]), ("a number from 0 to 1000", ["--temperature", "hot"])):
+                           ("above 0, 1 at most", ["--top-p", 2]), ("a number from 0 to 1000",
+                                                                    ["--temperature", "hot"])):
         done = t.run(*options)
-        result(done.returncode == 2 and words in done.stderr.decode(), "%s: exit %d, %s" % (options, done.returncode, done.stderr.decode()))
+        result(done.returncode == 2 and words in done.stderr.decode(),
+               "%s: exit %d, %s" % (options, done.returncode, done.stderr.decode()))
     net = folder / "none.net"
     net.write_text(t.exe.with_suffix(".net").read_text().replace("generate {", "# {"))
     subprocess.run([mantou, "build", net, "-o", folder / "none"], check=True)
@@ -205,15 +226,19 @@ ATTENTION = """
 ENCODER = """
     memory = embedding(more, 9, 8) as memory |> gru(8, reverse = true)
     x = x + attention(x, memory, memory%s)"""
-BODIES = {                                        # what stands between x [N, 6, 8] and the logits; its other input; the graph that writes
-    "transformer": ("    x = x + param([6, 8], init = normal(1.0)) as place" + 2 * (ATTENTION % "") + "\n    x = layer_norm(x)", None, "step"),
+# what stands between x [N, 6, 8] and the logits; its other input; the graph that writes
+BODIES = {
+    "transformer": ("    x = x + param([6, 8], init = normal(1.0)) as place" + 2 * (ATTENTION % "")
+                    + "\n    x = layer_norm(x)", None, "step"),
     "masked": (ATTENTION % ", mask = range(6, dtype = i32) > -1", None, "step"),
-    "biased": (ATTENTION % ", mask = expand(reshape(param([6], init = normal(1.0)) as bias, [6, 1]), [6, 6])", None, "step"),
+    "biased": (ATTENTION % ", mask = expand(reshape(param([6], init = normal(1.0)) as bias, [6, 1]), [6, 6])", None,
+               "step"),
     "lstm": ("    x = x |> lstm(8) |> dropout(0.1) |> lstm(8)", None, "step"),
     "gru": ("    x = x |> gru(8)", None, "step"),
     "sums": ("    x = tanh(cumsum(x, 1)) + x", None, "step"),
     "translator": (ENCODER % "" + "\n    x = x |> lstm(8)" + ATTENTION % "", "more: i32[N, 5]", "step"),
-    "softmax": ("    memory = embedding(more, 9, 8) as memory\n    x = x + matmul(softmax(matmul(x, transpose(memory, [0, 2, 1]))), memory)", "more: i32[N, 5]", "step"),
+    "softmax": ("    memory = embedding(more, 9, 8) as memory\n    x = x + matmul(softmax(matmul(x, transpose(memory, "
+                "[0, 2, 1]))), memory)", "more: i32[N, 5]", "step"),
     "merged": ("    x = reshape(x, [N * 6, 8]) |> dense(8) |> reshape([N, 6, 8])", None, "whole"),
     "window": ("    y = concat([full([N, 1, 8], 0), slice(x, 1, 0, 5)], 1)\n    x = x + y", None, "whole"),
 }
@@ -225,36 +250,48 @@ def steps(mantou, folder):
     np.save(folder / "p.npy", rng.integers(0, 9, (5, 2)).astype(np.int32))
     np.save(folder / "more.npy", rng.integers(0, 9, (5, 5)).astype(np.int32))
     for name, (body, other, graph) in BODIES.items():
-        for target, options in (("cpu", []), ("ref", ["--target", "ref"]), ("mixed", ["--precision", "bf16"]), ("plain", ["-O", "0"])):
+        for target, options in (("cpu", []), ("ref", ["--target", "ref"]), ("mixed", ["--precision", "bf16"]),
+                                ("plain", ["-O", "0"])):
             if target != "cpu" and name not in ("transformer", "translator"):
                 continue
             net = folder / (name + ".net")
-            net.write_text("model steps(ids: i32[N, 6], %snext: i32[N, 6]) {\n    x = embedding(ids, 9, 8, init = normal(1.0)) as table\n%s\n"
-                           "    logits = x |> dense(9, init = normal(1.0)) as head\n    loss cross_entropy(logits, next)\n    output logits\n}\n"
-                           "generate { token = ids  logits = logits  start = 2  end = 1 }\ndata { reader = npy(train = [\"a\", %s\"b\"], test = [\"a\", %s\"b\"]) }\ntrain { batch = 4 }\n"
+            net.write_text("model steps(ids: i32[N, 6], %snext: i32[N, 6]) {\n    x = embedding(ids, 9, 8, init = "
+                           "normal(1.0)) as table\n%s\n"
+                           "    logits = x |> dense(9, init = normal(1.0)) as head\n    loss cross_entropy(logits, "
+                           "next)\n    output logits\n}\n"
+                           "generate { token = ids  logits = logits  start = 2  end = 1 }\ndata { reader = npy(train = "
+                           "[\"a\", %s\"b\"], test = [\"a\", %s\"b\"]) }\ntrain { batch = 4 }\n"
                            % (other + ", " if other else "", body, '"c", ' if other else "", '"c", ' if other else ""))
             exe = folder / (name + target)
             built = subprocess.run([mantou, "build", net, "-o", exe, *options], capture_output=True, text=True)
             if built.returncode:
                 result(False, "%s: %s" % (name, built.stderr))
                 continue
-            subprocess.run([exe, "train", "--synthetic", "--steps", "4", "--save", exe.with_suffix(".w"), "--quiet", "--no-eval"], check=True)
+            subprocess.run([exe, "train", "--synthetic", "--steps", "4", "--save", exe.with_suffix(".w"), "--quiet",
+                            "--no-eval"], check=True)
             head = exe.with_suffix(".w").read_bytes()
             names = list(json.loads(head[8:8 + struct.unpack("<Q", head[:8])[0]]))
-            result(not [n for n in names if n.startswith("generate.")], "%s: what is carried is no weight: %s" % (name, names))
+            result(not [n for n in names if n.startswith("generate.")], "%s: what is carried is no weight: %s"
+                   % (name, names))
             more = ["--input", "more=more.npy"] if other else []
-            long = 11 if target == "cpu" and (graph == "step" and name not in ("lstm", "gru", "sums", "translator")) else 5
-            for how in (["--length", long], ["--length", 5, "--temperature", 1.3, "--seed", 4], ["--length", 4, "--beam", 3, "--length-penalty", 0.6]):
+            long = 11 if target == "cpu" and (graph == "step" and name not in ("lstm", "gru", "sums",
+                                                                               "translator")) else 5
+            for how in (["--length", long], ["--length", 5, "--temperature", 1.3, "--seed", 4],
+                        ["--length", 4, "--beam", 3, "--length-penalty", 0.6]):
                 ids, scores = [], []
                 for way in ([], ["--whole"], ["--threads", 1]):
-                    done = subprocess.run([exe, "generate", "--weights", exe.with_suffix(".w"), "--input", "ids=p.npy", *more, *map(str, how + way), "--json",
+                    done = subprocess.run([exe, "generate", "--weights", exe.with_suffix(".w"), "--input", "ids=p.npy",
+                                           *more, *map(str, how + way), "--json",
                                            "--output", "score=score.npy"], capture_output=True, cwd=folder, text=True)
                     told = json.loads(done.stdout) if done.returncode == 0 else {"ids": done.stderr, "graph": ""}
                     ids.append(told["ids"])
                     scores.append(np.load(folder / "score.npy") if done.returncode == 0 else np.zeros(1))
-                    result(told["graph"] == ("whole" if way == ["--whole"] else graph), "%s %s %s %s: graph %s %s" % (name, target, how, way, told["graph"], done.stderr))
-                    result(graph == "step" or way == ["--whole"] or "each token costs a whole window: " in done.stderr, "%s: the note: %s" % (name, done.stderr))
-                result(ids[0] == ids[1] == ids[2] and np.allclose(scores[0], scores[1], atol=3e-2 if target == "mixed" else 1e-4), "%s %s %s: %s" % (name, target, how, ids))
+                    result(told["graph"] == ("whole" if way == ["--whole"] else graph), "%s %s %s %s: graph %s %s"
+                           % (name, target, how, way, told["graph"], done.stderr))
+                    result(graph == "step" or way == ["--whole"] or "each token costs a whole window: " in done.stderr,
+                           "%s: the note: %s" % (name, done.stderr))
+                result(ids[0] == ids[1] == ids[2] and np.allclose(scores[0], scores[1], atol=3e-2 if target == "mixed"
+                                                                  else 1e-4), "%s %s %s: %s" % (name, target, how, ids))
 
 
 def recurrent(mantou, folder):
@@ -262,13 +299,18 @@ def recurrent(mantou, folder):
     net = folder / "gru.net"
     net.write_text(NET.replace("embedding(ids, 5, 5) as after", "embedding(ids, 5, 5) |> gru(5)") % ("", NPY))
     subprocess.run([mantou, "build", net, "-o", folder / "gru"], check=True)
-    subprocess.run([folder / "gru", "train", "--synthetic", "--steps", "0", "--save", folder / "gru.w", "--quiet", "--no-eval"], check=True)
-    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "7", "--whole"], capture_output=True)
-    result(done.returncode == 1 and b"cannot begin a new" in done.stderr, "a recurrent model beyond T: %s" % done.stderr)
-    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "20", "--json"], capture_output=True)
+    subprocess.run([folder / "gru", "train", "--synthetic", "--steps", "0", "--save", folder / "gru.w", "--quiet",
+                    "--no-eval"], check=True)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "7", "--whole"],
+                          capture_output=True)
+    result(done.returncode == 1 and b"cannot begin a new" in done.stderr, "a recurrent model beyond T: %s"
+           % done.stderr)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "20", "--json"],
+                          capture_output=True)
     told = json.loads(done.stdout) if done.returncode == 0 else {"ids": [[]]}
     result(len(told["ids"][0]) == 20, "by steps it goes on: %s" % done.stderr)
-    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "6", "--json"], capture_output=True)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "6", "--json"],
+                          capture_output=True)
     result(done.returncode == 0 and len(json.loads(done.stdout)["ids"][0]) == 6, "and to T: %s" % done.stderr)
 
 

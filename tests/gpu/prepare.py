@@ -1,12 +1,17 @@
-"""prepare.py DIR [--arch sm_90a] [--kit FOLDER] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
-(MANTOU, BUILD), NVRTC, and the simulated driver for what is expected of kernels.
+"""prepare.py DIR [--arch sm_90a] [--kit FOLDER] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on
+one without. Needs the compiler and its build folder (MANTOU, BUILD), NVRTC, and the simulated driver for what is
+expected of kernels.
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
-  small/             programs that train in seconds, packed, with the checkpoints of the CPU's program and of the interpreter
-  model/             programs that are measured, packed; what two steps' losses are on the CPU, in f32, stands in about.json
-  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and substitutes for the libraries that it then does without
+  small/             programs that train in seconds, packed, with the checkpoints of the CPU's program and of the
+                     interpreter
+  model/             programs that are measured, packed; what two steps' losses are on the CPU, in f32, stands in
+                     about.json
+  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and substitutes for the
+                     libraries that it then does without
   tune/              racing programs of some models (mantou tune --prepare), packed
-  kit/               with --kit, a conformance kit (FOLDER/run.py --mantou PATH --ops): itself, and the programs of its cases, packed by precision"""
+  kit/               with --kit, a conformance kit (FOLDER/run.py --mantou PATH --ops): itself, and the programs of its
+                     cases, packed by precision"""
 import argparse, contextlib, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -15,20 +20,36 @@ sys.path.insert(0, os.path.join(root, "tests", "sink"))
 import numbers_near
 BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(root, "build")))
 MANTOU = os.path.abspath(os.environ.get("MANTOU", os.path.join(BUILD, "mantou")))
-SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("lstm", "tests/sink/lstm.net"), ("lenet", "models/lenet.net")]
+SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("lstm", "tests/sink/lstm.net"),
+         ("lenet", "models/lenet.net")]
 # name, file, batch, precisions. Of those in VARIANTS (name and batch) bf16 is built once more without an instruction.
-MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"), ("resnet50-cifar10", "models/resnet50-cifar10.net", 512, "bf16"), ("resnet50", "models/resnet50.net", 256, "bf16 f16"), ("resnet50", "models/resnet50.net", 8, "bf16 f32"), ("vgg16-cifar10", "models/vgg16-cifar10.net", 64, "bf16"),
-          ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
-VARIANTS = {("resnet50", 256): ("wgmma", "tma"), ("resnet50-cifar10", 32): ("wgmma",), ("bert-base", 32): ("wgmma", "tma"), ("lenet", 4): ("tma",)}
+MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"),
+          ("resnet50-cifar10", "models/resnet50-cifar10.net", 512, "bf16"), ("resnet50", "models/resnet50.net", 256,
+                                                                             "bf16 f16"),
+                                                                             ("resnet50", "models/resnet50.net", 8,
+                                                                              "bf16 f32"),
+                                                                              ("vgg16-cifar10",
+                                                                               "models/vgg16-cifar10.net", 64, "bf16"),
+          ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"),
+          ("lenet", "models/lenet.net", 64, "f32")]
+VARIANTS = {("resnet50", 256): ("wgmma", "tma"), ("resnet50-cifar10", 32): ("wgmma",),
+            ("bert-base", 32): ("wgmma", "tma"), ("lenet", 4): ("tma",)}
 # Name, file, batch, precision, kernels to be tried at most, seconds of their race.
-TUNE = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16", 96, 150), ("bert-base", "models/bert-base.net", 32, "bf16", 64, 150), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16", 32, 60)]
+TUNE = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16", 96, 150),
+        ("bert-base", "models/bert-base.net", 32, "bf16", 64, 150), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16",
+                                                                     32, 60)]
 TINY_TUNE = [("lenet", "models/lenet.net", 4, "bf16", 6, 60)]
 LIMIT_MB = 45     # of the folder: 64 MiB travel, with the sources
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
-KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"), ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir", "tests/cuda/rows.ir", "tests/cuda/images.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
+KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"),
+           ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir", "tests/cuda/rows.ir",
+                      "tests/cuda/images.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"),
+                      ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
            ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80")]
-TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh", "sm_80"), ("exp", ["tests/numeric/cases.txt"], "exp", "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"], "conv_residual_relu", "sm_90a")]
+TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh", "sm_80"), ("exp", ["tests/numeric/cases.txt"], "exp",
+                                                                         "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"],
+                                                                                    "conv_residual_relu", "sm_90a")]
 
 
 def sh(*args, **more):
@@ -49,12 +70,16 @@ def small(folder, arch, tiny, about):
         for precision in ("f32", "f16") if tiny else ("f32", "bf16", "f16"):
             name = "%s.%s" % (net, precision)
             batch = ["--batch", "8"] if net == "lenet" else []
-            sh(MANTOU, "build", os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, *batch, "-o", os.path.join(folder, name))
-            for to, target, p, steps in ((name + ".cpu", "cpu", precision, "5"), (net + ".truth", "ref", "f32", "5"), (net + ".start", "cpu", "f32", "0")):
+            sh(MANTOU, "build", os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision,
+               *batch, "-o", os.path.join(folder, name))
+            for to, target, p, steps in ((name + ".cpu", "cpu", precision, "5"), (net + ".truth", "ref", "f32", "5"),
+                                         (net + ".start", "cpu", "f32", "0")):
                 to = os.path.join(folder, to)
                 if not os.path.exists(to + ".st"):
-                    sh(MANTOU, "build", os.path.join(root, path), "--target", target, "--precision", p, *batch, "-o", "program")
-                    sh(os.path.abspath("program"), "train", "--synthetic", "--steps", steps, "--no-eval", "--quiet", "--save", to + ".st", "--log", to + ".log")
+                    sh(MANTOU, "build", os.path.join(root, path), "--target", target, "--precision", p, *batch, "-o",
+                       "program")
+                    sh(os.path.abspath("program"), "train", "--synthetic", "--steps", steps, "--no-eval", "--quiet",
+                       "--save", to + ".st", "--log", to + ".log")
             packed(os.path.join(folder, name))
             about["small"].append({"name": name, "net": net, "precision": precision, "program": "small/%s.xz" % name})
 
@@ -70,27 +95,35 @@ def losses(path, batch):
     sh(MANTOU, "build", *args, "-o", "program")
     with contextlib.suppress(FileNotFoundError):
         os.unlink("losses.log")
-    sh(os.path.abspath("program"), "train", "--synthetic", "--steps", "2", "--no-eval", "--no-save", "--quiet", "--log", "losses.log")
+    sh(os.path.abspath("program"), "train", "--synthetic", "--steps", "2", "--no-eval", "--no-save", "--quiet", "--log",
+       "losses.log")
     return numbers_near.losses("losses.log")
 
 
 def models(folder, arch, tiny, about):
     for net, path, batch, precisions in TINY if tiny else MODELS:
         expected = losses(path, batch)
-        builds = [(p, "") for p in precisions.split()] + [("bf16", v) for v in VARIANTS.get((net, batch), ()) if "bf16" in precisions.split()]
+        builds = [(p, "") for p in precisions.split()] + [("bf16", v) for v in VARIANTS.get((net, batch), ())
+                                                          if "bf16" in precisions.split()]
         for precision, without in builds:
             name, begin = "%s.%d.%s%s" % (net, batch, precision, without and ".no-" + without), time.time()
-            args = [os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch", str(batch), *(["--disable", without] if without else [])]
-            r = subprocess.run([MANTOU, "build", *args, "-o", os.path.join(folder, name)], capture_output=True, text=True)
-            row = {"name": name, "model": net, "batch": batch, "precision": precision, "without": without, "losses": expected}
+            args = [os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch",
+                    str(batch), *(["--disable", without] if without else [])]
+            r = subprocess.run([MANTOU, "build", *args, "-o", os.path.join(folder, name)], capture_output=True,
+                               text=True)
+            row = {"name": name, "model": net, "batch": batch, "precision": precision, "without": without,
+                   "losses": expected}
             if r.returncode:
                 row["missing"] = r.stderr.strip()[-300:]
                 print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
             else:
                 plan = json.loads(sh(MANTOU, "info", *args, "--json"))
-                row.update(program="model/%s.xz" % name, build_s=round(time.time() - begin, 1), program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
-                           bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"], forecast_ms=plan["forecast_ms_per_step"],
-                           kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes", "forecast_us", "why") if k in x} for x in plan["kernels"]])
+                row.update(program="model/%s.xz" % name, build_s=round(time.time() - begin, 1),
+                           program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
+                           bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"],
+                           forecast_ms=plan["forecast_ms_per_step"],
+                           kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes", "forecast_us", "why")
+                                     if k in x} for x in plan["kernels"]])
                 packed(os.path.join(folder, name))
             about["models"].append(row)
 
@@ -99,7 +132,8 @@ def tune(folder, arch, tiny, about):
     for net, path, batch, precision, trials, seconds in TINY_TUNE if tiny else TUNE:
         name = "%s.%d.%s.race" % (net, batch, precision)
         words = ["--target", "cuda", "--arch", arch.split(",")[0], "--precision", precision, "--batch", str(batch)]
-        r = subprocess.run([MANTOU, "tune", os.path.join(root, path), *words, "--trials", str(trials), "--prepare", os.path.join(folder, name)], capture_output=True, text=True)
+        r = subprocess.run([MANTOU, "tune", os.path.join(root, path), *words, "--trials", str(trials), "--prepare",
+                            os.path.join(folder, name)], capture_output=True, text=True)
         row = {"name": name, "seconds": seconds, "then": "mantou tune %s %s --results" % (path, " ".join(words))}
         if r.returncode:
             row["missing"] = r.stderr.strip()[-300:]
@@ -111,26 +145,36 @@ def tune(folder, arch, tiny, about):
 
 
 def stand_ins(folder, program):
-    """Libraries that the test of kernels is linked to or opens, and calls nothing of where all PTX is there: LLVM, whose functions end the program, and NVRTC, which knows its version."""
-    names = sorted({l.split()[-1].split("@")[0] for l in sh("nm", "-D", "--undefined-only", program).splitlines() if " LLVM" in l})
-    soname = [l.split("[")[1].split("]")[0] for l in sh("readelf", "-d", program).splitlines() if "NEEDED" in l and "libLLVM" in l]
-    versions = {l.split()[-1].split("@")[1] for l in sh("nm", "-D", "--undefined-only", program).splitlines() if " LLVM" in l and "@" in l}
+    """Libraries that the test of kernels is linked to or opens, and calls nothing of where all PTX is there: LLVM,
+    whose functions end the program, and NVRTC, which knows its version."""
+    names = sorted({l.split()[-1].split("@")[0] for l in sh("nm", "-D", "--undefined-only", program).splitlines()
+                    if " LLVM" in l})
+    soname = [l.split("[")[1].split("]")[0] for l in sh("readelf", "-d", program).splitlines() if "NEEDED" in l
+              and "libLLVM" in l]
+    versions = {l.split()[-1].split("@")[1] for l in sh("nm", "-D", "--undefined-only", program).splitlines()
+                if " LLVM" in l and "@" in l}
     with open("llvm.c", "w") as f:
         f.write("#include <stdlib.h>\n" + "".join("void %s(void) { abort(); }\n" % n for n in names))
     with open("llvm.map", "w") as f:
         f.write("".join("%s { global: *; };\n" % v for v in versions))
     if soname:
-        sh("cc", "-shared", "-fPIC", "-w", "-o", os.path.join(folder, soname[0]), "llvm.c", "-Wl,-soname," + soname[0], *(["-Wl,--version-script=llvm.map"] if versions else []))
+        sh("cc", "-shared", "-fPIC", "-w", "-o", os.path.join(folder, soname[0]), "llvm.c", "-Wl,-soname," + soname[0],
+           *(["-Wl,--version-script=llvm.map"] if versions else []))
     with open("version.c", "w") as f:
-        f.write('#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char **at) { for (int i = 1, a, b; i < n; i++) { void *l = dlopen(at[i], RTLD_NOW); int (*v)(int *, int *);\n'
-                'if (l && (*(void **)&v = dlsym(l, "nvrtcVersion")) && !v(&a, &b)) { printf("%d %d\\n", a, b); return 0; } } return 1; }\n')
+        f.write('#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char **at) { for (int i = 1, a, b; i < n; '
+                'i++) { void *l = dlopen(at[i], RTLD_NOW); int (*v)(int *, int *);\n'
+                'if (l && (*(void **)&v = dlsym(l, "nvrtcVersion")) && !v(&a, &b)) { printf("%d %d\\n", a, b); return '
+                '0; } } return 1; }\n')
     sh("cc", "-w", "-o", "version", "version.c", "-ldl")
     given = os.environ.get("MANTOU_LIBNVRTC")
-    where = [given] if given else [d + n for d in ("", "/usr/local/cuda/lib64/") for n in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")]
+    where = [given] if given else [d + n for d in ("", "/usr/local/cuda/lib64/")
+                                   for n in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")]
     major, minor = sh(os.path.abspath("version"), *where).split()
     with open("nvrtc.c", "w") as f:
         f.write("int nvrtcVersion(int *a, int *b) { *a = %s; *b = %s; return 0; }\n" % (major, minor))
-        f.write("".join("int nvrtc%s() { return 11; }\n" % n for n in "CreateProgram CompileProgram DestroyProgram GetPTXSize GetPTX GetCUBINSize GetCUBIN GetProgramLogSize GetProgramLog".split()))
+        f.write("".join("int nvrtc%s() { return 11; }\n" % n
+                        for n in "CreateProgram CompileProgram DestroyProgram GetPTXSize GetPTX GetCUBINSize GetCUBIN "
+                                 "GetProgramLogSize GetProgramLog".split()))
     sh("cc", "-shared", "-fPIC", "-w", "-o", os.path.join(folder, "libnvrtc.so"), "nvrtc.c")
 
 
@@ -144,8 +188,10 @@ def kernels(folder, tiny, about):
     cache = os.path.abspath("cache")
     sim = os.path.join(BUILD, "tests", "cudasim", "libcuda.so.1")
     for name, files, word, arch in TINY_KERNELS if tiny else KERNELS:
-        r = subprocess.run([program, *(os.path.join(root, f) for f in files), *([word] if word else [])], capture_output=True, text=True, cwd=root,
-                           env=dict(os.environ, MANTOU_CACHE=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0", CUDA_TEST_ARCH=arch))
+        r = subprocess.run([program, *(os.path.join(root, f) for f in files), *([word] if word else [])],
+                           capture_output=True, text=True, cwd=root,
+                           env=dict(os.environ, MANTOU_CACHE=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0",
+                                    CUDA_TEST_ARCH=arch))
         last = (r.stdout.strip().splitlines() or [""])[-1]
         print("prepare: kernels %s: %s" % (name, last), file=sys.stderr)
         if r.returncode == 77:
@@ -156,21 +202,32 @@ def kernels(folder, tiny, about):
 
 
 def kit(folder, arch, tiny, source, about):
-    """The kit runs here as it will there, with a compiler that keeps each program and leaves one that fails at once: its cases are those that come to a comparison."""
+    """The kit runs here as it will there, with a compiler that keeps each program and leaves one that fails at once:
+    its cases are those that come to a comparison."""
     for name in ("run.py", "ops.json", "ops.safetensors"):
         shutil.copy(os.path.join(source, name), folder)
     for precision in ("f32",) if tiny else ("f32", "bf16", "f16"):
         os.makedirs("kit/programs")
         shutil.copy(os.path.join(here, "kit_mantou.sh"), "kit/mantou")
         os.chmod("kit/mantou", 0o755)
-        row = {"precision": precision, "args": ["--ops", "--bounds", precision, "--build-args", "--target cuda --arch %s --precision %s" % (arch, precision), *(["--filter", "^(relu|gelu)"] if tiny else [])]}
-        r = subprocess.run([sys.executable, os.path.join(folder, "run.py"), "--mantou", "kit/mantou", "-j", str(os.cpu_count()), *row["args"]], capture_output=True, text=True, env=dict(os.environ, KIT_COMPILER=MANTOU))
+        row = {"precision": precision, "args": ["--ops", "--bounds", precision, "--build-args",
+                                                "--target cuda --arch %s --precision %s" % (arch, precision),
+                                                *(["--filter", "^(relu|gelu)"] if tiny else [])]}
+        r = subprocess.run([sys.executable, os.path.join(folder, "run.py"), "--mantou", "kit/mantou", "-j",
+                            str(os.cpu_count()), *row["args"]], capture_output=True, text=True,
+                            env=dict(os.environ, KIT_COMPILER=MANTOU))
         programs = os.listdir("kit/programs")
-        row.update(cases=sum(l.startswith("FAIL") for l in r.stdout.splitlines()), programs=sum("." not in f for f in programs))
+        row.update(cases=sum(l.startswith("FAIL") for l in r.stdout.splitlines()),
+                   programs=sum("." not in f for f in programs))
         if not row["programs"]:
             sys.exit("prepare: kit: " + (r.stdout + r.stderr)[-600:])
-        print("prepare: kit %s: %d cases, %d programs, %d that could not be built" % (precision, row["cases"], row["programs"], len(programs) - row["programs"]), file=sys.stderr)
-        with tarfile.open(os.path.join(folder, precision + ".tar.xz"), "w:xz", preset=6 if tiny else 9 | lzma.PRESET_EXTREME) as t:     # as one: programs differ by their kernels alone
+        print("prepare: kit %s: %d cases, %d programs, %d that could not be built" % (precision, row["cases"],
+                                                                                      row["programs"],
+                                                                                      len(programs) - row["programs"]),
+                                                                                      file=sys.stderr)
+        # as one: programs differ by their kernels alone
+        with tarfile.open(os.path.join(folder, precision + ".tar.xz"), "w:xz", preset=6 if tiny
+                          else 9 | lzma.PRESET_EXTREME) as t:
             t.add("kit")
         shutil.rmtree("kit")
         about["kit"].append(row)
@@ -194,10 +251,14 @@ def main():
         p.error("--only kit needs --kit FOLDER")
     for f in ("small", "model", "tune", "kernels", *(["kit"] if source else [])):
         os.makedirs(os.path.join(a.dir, f), exist_ok=True)
-    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "tune": [], "kernels": [], "kit": []}
+    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny,
+             "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True,
+                                      text=True).stdout.strip(), "small": [], "models": [], "tune": [], "kernels": [],
+                                      "kit": []}
     with tempfile.TemporaryDirectory(prefix="prepare.") as work:
         os.chdir(work)
-        for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)), ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),
+        for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)),
+                           ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),
                            ("tune", lambda: tune(os.path.join(a.dir, "tune"), a.arch, a.tiny, about)),
                            ("kernels", lambda: kernels(os.path.join(a.dir, "kernels"), a.tiny, about)),
                            ("kit", lambda: kit(os.path.join(a.dir, "kit"), a.arch, a.tiny, source, about))):

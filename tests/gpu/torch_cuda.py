@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""One model of ../bench/torch_models.py on a GPU, timed as `PROGRAM bench --json` is: eager, compiled, or compiled with the whole step as one CUDA graph. The data lie on
-the device, the loss is not read, f32 stays f32, in convolutions too; 16 bits are autocast's, f16 with a gradient scaler (not in a graph, which spares PyTorch the look at it).
+"""One model of ../bench/torch_models.py on a GPU, timed as `PROGRAM bench --json` is: eager, compiled, or compiled with
+the whole step as one CUDA graph. The data lie on the device, the loss is not read, f32 stays f32, in convolutions too;
+16 bits are autocast's, f16 with a gradient scaler (not in a graph, which spares PyTorch the look at it).
 
-  torch_cuda.py resnet50 --batch 256 [--precision f32|bf16|f16] [--how eager|compiled|graphs] [--warmup 20] [--steps 100] [--repeat 3] [--device cuda]
+  torch_cuda.py resnet50 --batch 256 [--precision f32|bf16|f16] [--how eager|compiled|graphs] [--warmup 20] [--steps
+      100] [--repeat 3] [--device cuda]
 """
 import os
 import sys
@@ -38,10 +40,12 @@ def captured(step):
 
 def main(a):
     batch, network, data, optimizer, images = MODELS[a.model]
-    n, device, dtype = a.batch or batch, a.device, {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[a.precision]
+    n, device, dtype = a.batch or batch, a.device, {"f32": torch.float32, "bf16": torch.bfloat16,
+                                                    "f16": torch.float16}[a.precision]
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = False      # ours multiplies f32 in f32; for matrices that is PyTorch's own default
+    # ours multiplies f32 in f32; for matrices that is PyTorch's own default
+    torch.backends.cudnn.allow_tf32 = False
     net, (x, target) = network().to(device), (t.to(device) for t in data(n))
     if images:
         net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
@@ -63,7 +67,8 @@ def main(a):
         scaler.update()
 
     finish = torch.cuda.synchronize if device == "cuda" else lambda: None
-    sampling.run(a, n, captured(step) if a.how == "graphs" else step, {"model": a.model, "target": "pytorch " + torch.__version__, "precision": a.precision}, finish)
+    sampling.run(a, n, captured(step) if a.how == "graphs" else step,
+                 {"model": a.model, "target": "pytorch " + torch.__version__, "precision": a.precision}, finish)
 
 
 if __name__ == "__main__":

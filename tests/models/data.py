@@ -1,6 +1,8 @@
-"""data.py FOLDER: small data sets for the tiny versions of models: bright squares of two sizes, a class each, as .npy and as COCO's JSON with images;
-sentences and themselves backwards (words/); words that come in groups of four (words.txt.gz), as text of bytes too (train.txt, test.txt); films that
-users take or not by their number (films/); the squares with their boxes in Pascal VOC's XML (voc/); coloured images in CIFAR-10's form. Needs NumPy; the same bytes on every run."""
+"""data.py FOLDER: small data sets for the tiny versions of models: bright squares of two sizes, a class each, as .npy
+and as COCO's JSON with images; sentences and themselves backwards (words/); words that come in groups of four
+(words.txt.gz), as text of bytes too (train.txt, test.txt); films that users take or not by their number (films/); the
+squares with their boxes in Pascal VOC's XML (voc/); coloured images in CIFAR-10's form. Needs NumPy; the same bytes on
+every run."""
 import gzip
 import json
 import os
@@ -33,7 +35,9 @@ def png(path, grey):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     rows = b"".join(b"\0" + r.tobytes() for r in np.repeat(grey[:, :, None], 3, 2))
     with open(path, "wb") as f:
-        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", grey.shape[1], grey.shape[0], 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", grey.shape[1], grey.shape[0], 8, 2, 0, 0,
+                                                                  0)) + chunk(b"IDAT", zlib.compress(rows))
+                                                                  + chunk(b"IEND", b""))
 
 
 def coco(folder, image, boxes, labels):
@@ -59,10 +63,13 @@ def voc(folder, image, boxes, labels):
         os.makedirs(os.path.join(folder, at))
     for i in range(PICTURES):
         png(os.path.join(folder, "JPEGImages", "%d.png" % i), image[i, 0])
-        marks = "".join("<object><name>%s</name><bndbox><xmin>%d</xmin><ymin>%d</ymin><xmax>%d</xmax><ymax>%d</ymax></bndbox></object>" % ((("small", "large")[k],) + (x1 + 1, y1 + 1, x2, y2))
-                        for (x1, y1, x2, y2), k in zip(boxes[i], labels[i]) if k >= 0)
+        marks = "".join(
+            "<object><name>%s</name><bndbox><xmin>%d</xmin><ymin>%d</ymin><xmax>%d</xmax><ymax>%d</ymax></bndbox>"
+            "</object>" % (("small", "large")[k], x1 + 1, y1 + 1, x2, y2)
+            for (x1, y1, x2, y2), k in zip(boxes[i], labels[i]) if k >= 0)
         with open(os.path.join(folder, "Annotations", "%d.xml" % i), "w") as f:
-            f.write("<annotation><filename>%d.png</filename><size><width>128</width><height>128</height></size>%s</annotation>" % (i, marks))
+            f.write("<annotation><filename>%d.png</filename><size><width>128</width><height>128</height></size>%s"
+                    "</annotation>" % (i, marks))
     for k, part in enumerate(("train", "val", "test")):
         with open(os.path.join(folder, "ImageSets", "Main", part + ".txt"), "w") as f:
             f.write("".join("%d\n" % i for i in range(k, PICTURES, 3)))
@@ -71,7 +78,8 @@ def voc(folder, image, boxes, labels):
 def sentences(rng):
     source = rng.integers(3, 30, (16, 6)).astype(np.int32)
     label = source[:, ::-1].copy()
-    return {"source": source, "count": np.full(16, 6, np.int32), "target": np.concatenate([np.ones((16, 1), np.int32), label[:, :-1]], 1), "label": label}
+    return {"source": source, "count": np.full(16, 6, np.int32),
+            "target": np.concatenate([np.ones((16, 1), np.int32), label[:, :-1]], 1), "label": label}
 
 
 def groups():

@@ -1,7 +1,8 @@
-"""test_nccl.py MANTOU [TEST]: executables of --target cuda --distribute nccl, several processes with a simulated device each. Standard library only.
+"""test_nccl.py MANTOU [TEST]: executables of --target cuda --distribute nccl, several processes with a simulated device
+each. Standard library only.
 
-The same checkpoint for any number of processes, in every sink mode, stopped and killed with some and resumed with others; what the host calls while an
-epoch runs; each fault with its text and status, and no process left."""
+The same checkpoint for any number of processes, in every sink mode, stopped and killed with some and resumed with
+others; what the host calls while an epoch runs; each fault with its text and status, and no process left."""
 import contextlib, json, os, re, signal, subprocess, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sink"))
@@ -19,7 +20,9 @@ def test(f):
 def program(net, *args):
     name = "-".join(["p", net] + [re.sub("[^a-z0-9]", "", a) for a in args])
     if not os.path.exists(name):
-        build(name, os.path.join(here if net in ("small", "travels", "held") else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", *ARCH, *PTX, "--distribute", "nccl",
+        build(name, os.path.join(here if net in ("small", "travels", "held")
+                                 else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", *ARCH,
+                                 *PTX, "--distribute", "nccl",
               "--precision", PRECISION.get(net, "f32"), *args)
     return os.path.abspath(name)
 
@@ -29,7 +32,9 @@ def start(p, image, *args, library="torchrun", each=None, **env):
     command = ["sh", os.path.join(root, "tests/distribute/ranks"), library, str(p)] if p > 1 else []
     if each:
         command += ["sh", "-c", each + '; exec "$0" "$@"']
-    return subprocess.Popen(command + [image] + [str(a) for a in args], env=dict(os.environ, MANTOU_SIM_THREADS="1", **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    return subprocess.Popen(command + [image] + [str(a) for a in args], env=dict(os.environ, MANTOU_SIM_THREADS="1",
+                                                                                 **env), stdout=subprocess.PIPE,
+                                                                                 stderr=subprocess.PIPE, text=True,
                             start_new_session=True, cwd=os.getcwd())
 
 
@@ -46,7 +51,8 @@ def ended(r, seconds=300):
 
 def run(p, image, *args, status=0, err=None, **more):
     got, out, said = ended(start(p, image, *args, **more))
-    shown = "%d processes, %s %s: exit %d\n%s%s" % (p, os.path.basename(image), " ".join(map(str, args)), got, out, said)
+    shown = "%d processes, %s %s: exit %d\n%s%s" % (p, os.path.basename(image), " ".join(map(str, args)), got, out,
+                                                    said)
     assert got == status, shown
     assert err is None or len(re.findall(err, said)) == 1, "expected %r once; %s" % (err, shown)
     return out, said
@@ -54,7 +60,8 @@ def run(p, image, *args, status=0, err=None, **more):
 
 def train(p, image, save, *args, **more):
     given = [] if "--steps" in args or "--continue" in args else ["--steps", "5"]
-    return run(p, image, "train", "--synthetic", "--quiet", "--no-eval", "--overwrite", "--save", save + ".st", *given, *args, **more)
+    return run(p, image, "train", "--synthetic", "--quiet", "--no-eval", "--overwrite", "--save", save + ".st", *given,
+               *args, **more)
 
 
 def bits(save):
@@ -74,8 +81,10 @@ def equal(net, ways):
     return check
 
 
-for net, ways in {"attention": ((2, "off"), (3, "epoch"), (8, "2")), "norm": ((2, "epoch"), (7, "3"), (4, "off")), "ignored": ((2, "3"), (6, "epoch"), (4, "off")),
-                  "stats": ((2, "off"), (4, "epoch"), (7, "2"), (3, "epoch")), "small": ((2, "epoch"), (3, "off"), (4, "2"), (5, "epoch"))}.items():
+for net, ways in {"attention": ((2, "off"), (3, "epoch"), (8, "2")), "norm": ((2, "epoch"), (7, "3"), (4, "off")),
+                  "ignored": ((2, "3"), (6, "epoch"), (4, "off")),
+                  "stats": ((2, "off"), (4, "epoch"), (7, "2"), (3, "epoch")),
+                  "small": ((2, "epoch"), (3, "off"), (4, "2"), (5, "epoch"))}.items():
     tests.append(equal(net, ways))
 
 
@@ -84,7 +93,8 @@ def under_mpi():
     """The launcher's library carries what the hosts say; NCCL the sums."""
     ran = 0
     for library in ("openmpi", "mpich"):
-        if subprocess.run(["sh", os.path.join(root, "tests/distribute/ranks"), library, "1", "true"], capture_output=True).returncode == 77:
+        if subprocess.run(["sh", os.path.join(root, "tests/distribute/ranks"), library, "1", "true"],
+                          capture_output=True).returncode == 77:
             continue
         train(1, program("norm"), "one")
         train(3, program("norm"), "many", library=library)
@@ -96,21 +106,25 @@ def under_mpi():
 
 @test
 def what_the_hosts_call():
-    """A launch a step and no other work of a host's while the steps run: the same copies and waits for three times as many."""
+    """A launch a step and no other work of a host's while the steps run: the same copies and waits for three times as
+    many."""
     image, seen = program("small"), []
     for n in (4, 12):
-        run(2, image, "train", "--synthetic", "--quiet", "--no-save", "--no-eval", "--steps", n, each='export MANTOU_SIM_LOG=sim.$RANK')
+        run(2, image, "train", "--synthetic", "--quiet", "--no-save", "--no-eval", "--steps", n,
+            each='export MANTOU_SIM_LOG=sim.$RANK')
         c = [json.load(open("sim.%d" % r)) for r in range(2)]
         for x in c:
             assert x["graph_launches"] == n and x["leaks"] == 0, (n, c)
         seen.append(c)
     for few, many in zip(*seen):
-        assert many["kernel_launches"] == few["kernel_launches"] == 1, (few, many)   # the first exchange, before any graph
+        # the first exchange, before any graph
+        assert many["kernel_launches"] == few["kernel_launches"] == 1, (few, many)
 
 
 @test
 def gradients_travel_while_others_are_made():
-    """Buckets that are complete go beside the kernels of the last shard: in a graph neither waits for the other; the same bits, whichever comes first. Not beside blocks that wait for each other."""
+    """Buckets that are complete go beside the kernels of the last shard: in a graph neither waits for the other; the
+    same bits, whichever comes first. Not beside blocks that wait for each other."""
     for net, blocks in (("travels", False), ("held", True)):
         with open("cluster", "w") as f:
             f.write("node 1 of 4\nrate 100 batch 16\nlink inside 5us 1GB/s\n")
@@ -118,9 +132,13 @@ def gradients_travel_while_others_are_made():
         assert int(re.search(r'"buckets": (\d+)', run(1, image, "info", "--json")[0]).group(1)) > 1
         train(1, image, "one", "--sink", "off", "--steps", "2")
         want = bits("one")
-        for p, sink, exchange, seeds in ((2, "epoch", "tree", 1),) if blocks else ((2, "epoch", "tree", 2), (4, "2", "tree", 1), (2, "off", "tree", 1), (2, "1", "library", 1)):
+        for p, sink, exchange, seeds in ((2, "epoch", "tree", 1),) if blocks else ((2, "epoch", "tree", 2),
+                                                                                   (4, "2", "tree", 1),
+                                                                                   (2, "off", "tree", 1),
+                                                                                   (2, "1", "library", 1)):
             for seed in range(seeds):
-                train(p, image, "many", "--steps", "2", "--sink", sink, "--exchange", exchange, MANTOU_SIM_SEED=str(seed), each='export MANTOU_SIM_LOG=sim.$RANK')
+                train(p, image, "many", "--steps", "2", "--sink", sink, "--exchange", exchange,
+                      MANTOU_SIM_SEED=str(seed), each='export MANTOU_SIM_LOG=sim.$RANK')
                 beside = [json.load(open("sim.%d" % r))["beside"] for r in range(p)]
                 assert all((n > 0) == (sink != "off" and not blocks) for n in beside), (net, p, sink, beside)
                 assert exchange != "tree" or bits("many") == want, (net, p, sink, seed)
@@ -141,7 +159,8 @@ def stopped_and_resumed():
 
 
 def ranks_of(image):
-    return [int(p) for p in subprocess.run(["pgrep", "-f", "^" + image + " train"], capture_output=True, text=True).stdout.split()]
+    return [int(p) for p in subprocess.run(["pgrep", "-f", "^" + image + " train"], capture_output=True,
+                                           text=True).stdout.split()]
 
 
 def interrupted(image, number, *args, p=3):
@@ -172,7 +191,8 @@ def killed():
     """A rank at any moment; the run goes on with another number of processes as if nothing had been."""
     image = program("small")
     status, out, err, took = interrupted(image, signal.SIGKILL, "--steps", "4000")
-    assert status != 0 and re.search(r"rank [0-2] \(.*\) has ended; last in step|remote process exited", err) and took < 40, (status, err, took)
+    assert status != 0 and re.search(r"rank [0-2] \(.*\) has ended; last in step|remote process exited",
+                                     err) and took < 40, (status, err, took)
     step = int(base.load("i.st")[1]["step"])
     train(2, image, "i", "--continue", "--steps", "4000", "--stop", step + 3)
     train(1, image, "one", "--steps", "4000", "--stop", step + 3)
@@ -182,7 +202,8 @@ def killed():
 @test
 def a_process_stands_still():
     status, out, err, took = interrupted(program("small"), signal.SIGSTOP, "--steps", "4000", "--patience", "4")
-    assert status != 0 and re.search(r"rank 2 \(.*\) silent for 4 s; last in step", err) and took < 40, (status, err, took)
+    assert status != 0 and re.search(r"rank 2 \(.*\) silent for 4 s; last in step",
+                                     err) and took < 40, (status, err, took)
 
 
 @test
@@ -199,20 +220,30 @@ def asked_to_stop():
 @test
 def faults():
     image, quick = program("small"), ["train", "--synthetic", "--no-save", "--quiet", "--no-eval", "--steps", "3"]
-    run(2, image, *quick, status=1, err=r"error: (rank [01] \(.*\): )?several processes of target cuda need NCCL 2\.13 or newer: .*libnccl2", MANTOU_LIBNCCL="/nowhere/libnccl.so.2")
+    run(2, image, *quick, status=1, err=r"error: (rank [01] \(.*\): )?several processes of target cuda need NCCL 2\.13 "
+                                        r"or newer: .*libnccl2", MANTOU_LIBNCCL="/nowhere/libnccl.so.2")
     run(2, image, *quick, status=1, err=r"is NCCL 2\.8, too old: 2\.13 or newer is needed", MANTOU_NCCL_VERSION="2804")
-    run(2, image, *quick, status=1, err=r"is NCCL 2\.12, too old: 2\.13 or newer is needed", MANTOU_NCCL_VERSION="21212")
-    run(2, image, *quick, status=1, err=r"has no ncclAllReduce: it is no NCCL, or too old", MANTOU_LIBNCCL=os.environ["LESS"])
+    run(2, image, *quick, status=1, err=r"is NCCL 2\.12, too old: 2\.13 or newer is needed",
+        MANTOU_NCCL_VERSION="21212")
+    run(2, image, *quick, status=1, err=r"has no ncclAllReduce: it is no NCCL, or too old",
+        MANTOU_LIBNCCL=os.environ["LESS"])
     run(2, image, *quick, status=1, err=r"has no ncclGetVersion: it is no NCCL", MANTOU_LIBNCCL="libm.so.6")
-    run(2, image, *quick, status=1, err=r"the ranks do not agree: NCCL is 22809 on rank 0 \(.*\), 21805 on rank 1", each='[ $RANK = 0 ] || export MANTOU_NCCL_VERSION=21805')
-    run(3, image, *quick, status=1, err=r"error: rank 1 \(.*\): .*several processes of target cuda need NCCL", each='[ $RANK != 1 ] || export MANTOU_LIBNCCL=/nowhere')
-    run(2, image, *quick, status=1, err=r"error: rank 1 \(.*\): .*NCCL 2\.28\.9, nccl(Send|Recv): unhandled system error: as asked", each='[ $RANK = 0 ] || export MANTOU_NCCL_FAIL=9')
+    run(2, image, *quick, status=1, err=r"the ranks do not agree: NCCL is 22809 on rank 0 \(.*\), 21805 on rank 1",
+        each='[ $RANK = 0 ] || export MANTOU_NCCL_VERSION=21805')
+    run(3, image, *quick, status=1, err=r"error: rank 1 \(.*\): .*several processes of target cuda need NCCL",
+        each='[ $RANK != 1 ] || export MANTOU_LIBNCCL=/nowhere')
+    run(2, image, *quick, status=1, err=r"error: rank 1 \(.*\): .*NCCL 2\.28\.9, nccl(Send|Recv): unhandled system "
+                                        r"error: as asked", each='[ $RANK = 0 ] || export MANTOU_NCCL_FAIL=9')
     begin = time.time()
-    run(2, image, *quick, "--patience", "3", status=1, err=r"the exchange of step [0-9]* has not moved for 3 s, and all 2 processes live: NCCL 2\.28\.9: no error", MANTOU_NCCL_STOP="1:6")
+    run(2, image, *quick, "--patience", "3", status=1,
+        err=r"the exchange of step [0-9]* has not moved for 3 s, and all 2 processes live: NCCL 2\.28\.9: no error",
+        MANTOU_NCCL_STOP="1:6")
     assert time.time() - begin < 60
     for sink in ("off", "epoch"):
-        run(3, program("range"), "train", "--synthetic", "--no-save", "--quiet", "--sink", sink, status=1, err=r"id 256 is out of range 0..255 \(example 2 of step 3, ")
-        run(2, image, "train", "--synthetic", "--no-save", "--quiet", "--no-eval", "--rate", "1e38", "--sink", sink, status=1, err=r"error: the loss of step [0-9]* is (nan|inf)")
+        run(3, program("range"), "train", "--synthetic", "--no-save", "--quiet", "--sink", sink, status=1,
+            err=r"id 256 is out of range 0..255 \(example 2 of step 3, ")
+        run(2, image, "train", "--synthetic", "--no-save", "--quiet", "--no-eval", "--rate", "1e38", "--sink", sink,
+            status=1, err=r"error: the loss of step [0-9]* is (nan|inf)")
     run(6, image, *quick, status=2, err="6 processes are more than the model's 5 shards")
 
 
@@ -229,7 +260,8 @@ def the_library_adds():
     for f in ("many.log",):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f)
-    run(3, image, "train", "--synthetic", "--no-save", "--no-eval", "--steps", "5", "--log", "many.log", "--exchange", "library", err="note: --exchange library: bits of the result depend on the number of processes and on")
+    run(3, image, "train", "--synthetic", "--no-save", "--no-eval", "--steps", "5", "--log", "many.log", "--exchange",
+        "library", err="note: --exchange library: bits of the result depend on the number of processes and on")
     a, b = losses("one.log"), losses("many.log")
     assert len(a) == len(b) == 5 and max(abs(x - y) for x, y in zip(a, b)) < 1e-5, (a, b)
 
@@ -241,21 +273,25 @@ def evaluation_and_bench():
     want = run(1, image, "eval", "--synthetic", "--weights", "one.st", "--json")[0]
     assert run(3, image, "eval", "--synthetic", "--weights", "one.st", "--json")[0] == want
     for more in ([], ["--no-exchange"]):
-        r = json.loads(run(2, program("stats"), "bench", "--synthetic", "--steps", "2", "--warmup", "1", "--repeat", "1", "--json", *more)[0])
+        r = json.loads(run(2, program("stats"), "bench", "--synthetic", "--steps", "2", "--warmup", "1", "--repeat",
+                           "1", "--json", *more)[0])
         assert r["processes"] == 2 and (r["exchange_bytes"] == 0) == bool(more), r
-    r = json.loads(run(2, program("small"), "bench", "--only-exchange", "--steps", "2", "--warmup", "1", "--repeat", "1", "--json")[0])
+    r = json.loads(run(2, program("small"), "bench", "--only-exchange", "--steps", "2", "--warmup", "1", "--repeat",
+                       "1", "--json")[0])
     assert r["exchange_ms"]["median"] > 0, r
 
 
 @test
 def refused():
     def no(err, *args):
-        r = subprocess.run([MANTOU, "build", os.path.join(here, "small.net"), "-o", "no", *args], capture_output=True, text=True)
+        r = subprocess.run([MANTOU, "build", os.path.join(here, "small.net"), "-o", "no", *args], capture_output=True,
+                           text=True)
         assert r.returncode == 2 and re.search(err, r.stderr), r.stderr
     no("--distribute nccl is of target cuda, not cpu", "--distribute", "nccl")
     no("--distribute mpi is of target cpu, not cuda", "--distribute", "mpi", "--target", "cuda", "--arch", "sm_80")
     no("--distribute: 'gloo' is unknown, there are mpi and nccl", "--distribute", "gloo")
-    no("--shard-optimizer is of --distribute mpi", "--distribute", "nccl", "--target", "cuda", "--arch", "sm_80", "--shard-optimizer")
+    no("--shard-optimizer is of --distribute mpi", "--distribute", "nccl", "--target", "cuda", "--arch", "sm_80",
+       "--shard-optimizer")
 
 
 if __name__ == "__main__":

@@ -53,15 +53,19 @@ with tempfile.TemporaryDirectory() as at:
 
     # a program for machines that are not here: built without a device
     done = call(mantou, "tune", net, *both, "--trials", "18", "--prepare", program, env=nowhere)
-    expect("--prepare without a device", done.returncode == 0 and "18 variants of 6 kernels" in done.stderr, done.stderr)
-    expect("what to do there, and here then", program + " race " in done.stderr and "--results RESULTS" in done.stderr, done.stderr)
+    expect("--prepare without a device", done.returncode == 0 and "18 variants of 6 kernels" in done.stderr,
+           done.stderr)
+    expect("what to do there, and here then", program + " race " in done.stderr and "--results RESULTS" in done.stderr,
+           done.stderr)
     results = os.path.join(at, "checked")
     done = call(program, "race", "-o", results, "--threads", "1")
     expect("its race on a simulated device", done.returncode == 0 and "nothing was timed" in done.stderr, done.stderr)
     lines = journal(results)
     good = [x for x in lines if "good" in x]
-    expect("checks every kernel", sum(len(x["good"]) for x in good) == 9 and not [x for x in lines if "out" in x], lines)
-    expect("and times none", lines[-1] == {"end": "checked"} and lines[0]["clock"] == "none" and "simulated" in lines[0]["device"], lines[0])
+    expect("checks every kernel", sum(len(x["good"]) for x in good) == 9 and not [x for x in lines if "out" in x],
+           lines)
+    expect("and times none", lines[-1] == {"end": "checked"} and lines[0]["clock"] == "none"
+           and "simulated" in lines[0]["device"], lines[0])
     done = call(mantou, "tune", net, *both, "--results", results, env=nowhere)
     expect("which is no result", done.returncode == 1 and "only compared results" in done.stderr, done.stderr)
     done = call(program, "race", "-o", results, env=nowhere)
@@ -79,7 +83,9 @@ with tempfile.TemporaryDirectory() as at:
     done = call(program, "race", "-o", timed, "--costs", costs, "--rungs", "2,8", "--threads", "1")
     lines = journal(timed)
     outs = {(x["out"]["kernel"], x["out"]["why"]) for x in lines if "out" in x}
-    expect("faults are their kernels'", outs and outs == {(v, k) for k, v in bad.items() if any(v in l for l in keys.values())}, (outs, bad, done.stderr))
+    expect("faults are their kernels'", outs and outs == {(v, k) for k, v in bad.items()
+                                                          if any(v in l for l in keys.values())},
+                                                          (outs, bad, done.stderr))
     want = {}
     for key, list_ in keys.items():
         sound = [k for k in list_[1:] if k not in bad.values()]
@@ -91,23 +97,29 @@ with tempfile.TemporaryDirectory() as at:
     done = call(mantou, "tune", net, *both, "--results", timed, env=nowhere)
     text = open(tuning).read() if os.path.exists(tuning) else ""
     found = {x.split(" : ")[0]: re.sub(r"\.\d+{", "{", x.split(" : ")[1].split(" ;")[0]) for x in text.splitlines()}
-    expect("--results writes them, without a lock", done.returncode == 0 and found == want and " lock " not in text, (text, done.stderr))
-    expect("of the architecture that has raced", text and all(x.startswith("cuda %s sm=100 matmul " % lines[0]["arch"]) for x in text.splitlines()), text)
-    used = call(mantou, "info", net, "--target", "cuda", "--arch", lines[0]["arch"], "--machine", "sm=100", "--json", env=nowhere)
+    expect("--results writes them, without a lock", done.returncode == 0 and found == want and " lock " not in text,
+           (text, done.stderr))
+    expect("of the architecture that has raced", text and all(x.startswith("cuda %s sm=100 matmul " % lines[0]["arch"])
+                                                              for x in text.splitlines()), text)
+    used = call(mantou, "info", net, "--target", "cuda", "--arch", lines[0]["arch"], "--machine", "sm=100", "--json",
+                env=nowhere)
     expect("such records are read", not used.stderr and all(v in used.stdout for v in want.values()), used.stderr)
 
     # kernels beside contractions: another tile of attention computes the same bits; a forward pass's columns may not
     shutil.copy(os.path.join(here, "..", "tune", "families.net"), net)
-    others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40", "--group", "attention*"]
+    others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40", "--group",
+              "attention*"]
     done = call(mantou, "tune", net, *others, "--prepare", program, env=nowhere)
     expect("other families are prepared", done.returncode == 0, done.stderr)
     done = call(program, "race", "-o", results, "--threads", "1")
     lines = journal(results)
     tried = {x["key"].split(" ")[3]: x["kernels"] for x in lines[0]["records"]}
     counts = {k: len(v) for k, v in tried.items()}
-    expect("attention has tiles to try", set(counts) == {"attention", "attention.dx"} and min(counts.values()) > 1, counts)
+    expect("attention has tiles to try", set(counts) == {"attention", "attention.dx"} and min(counts.values()) > 1,
+           counts)
     good = sum(len(x["good"]) for x in lines if "good" in x)
-    expect("all compute the same", good == sum(counts.values()) - len(counts) and not [x for x in lines if "out" in x], (counts, lines))
+    expect("all compute the same", good == sum(counts.values()) - len(counts) and not [x for x in lines if "out" in x],
+           (counts, lines))
     shutil.copy(os.path.join(here, "..", "tune", "tiny.net"), net)
 
     # here: a device that is simulated, or none
@@ -116,15 +128,18 @@ with tempfile.TemporaryDirectory() as at:
     here_ = cuda + ["--arch", "sm_80"]
     done = call(mantou, "tune", net, *here_, "--trials", "3", "--json")
     report = json.loads(done.stdout) if done.returncode == 0 else {}
-    expect("a search on a simulated device", report.get("simulated") and not report["written"] and report["variants"] == 3, done.stderr)
-    expect("says that it only checks", "3 of 3 variants compute" in done.stderr and "nothing is written" in done.stderr, done.stderr)
+    expect("a search on a simulated device", report.get("simulated") and not report["written"] and report["variants"]
+           == 3, done.stderr)
+    expect("says that it only checks", "3 of 3 variants compute" in done.stderr and "nothing is written" in done.stderr,
+           done.stderr)
     expect("and writes no file", not os.path.exists(tuning))
     done = call(mantou, "tune", net, *here_, env=nowhere)
     expect("a search without a device", done.returncode == 1 and "--prepare FILE" in done.stderr, done.stderr)
     done = call(mantou, "tune", net, *both)
     expect("a search for two architectures", done.returncode == 2 and "one --arch" in done.stderr, done.stderr)
     done = call(mantou, "tune", net, "--target", "ref")
-    expect("a target without parameters", done.returncode == 2 and "no kernels with parameters" in done.stderr, done.stderr)
+    expect("a target without parameters", done.returncode == 2 and "no kernels with parameters" in done.stderr,
+           done.stderr)
 
 print("%d passed, %d failed, 0 skipped" % (passed, failed))
 sys.exit(failed != 0)

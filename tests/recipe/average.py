@@ -32,7 +32,9 @@ def averages(plain, d, steps, *args):
 
 @test
 def averages_are_those_of_the_parameters():
-    for net, recipe in ((NET, "optimizer = adam(0.05)"), (NET, "optimizer = momentum(0.05)  accumulate = 2  clip_norm = 1"), (MIXED, "optimizer = sgd(0.05)"),
+    for net, recipe in ((NET, "optimizer = adam(0.05)"),
+                        (NET, "optimizer = momentum(0.05)  accumulate = 2  clip_norm = 1"),
+                        (MIXED, "optimizer = sgd(0.05)"),
                         (MIXED, "optimizer = adam(0.05)  freeze = [\"head\"]")):
         plain, with_it = build(recipe, net=net), build(recipe + "  average = ema(0.8)", net=net)
         want = averages(plain, 0.8, 5)
@@ -40,9 +42,11 @@ def averages_are_those_of_the_parameters():
         run(with_it, "train", "--stop", 5, "--save", "b.safetensors")
         a, b = load("a.safetensors")[0], load("b.safetensors")[0]
         frozen = "head." if "freeze" in recipe else "none"
-        assert {k + ".average" for k in want if not k.startswith(frozen)} == b.keys() - a.keys(), (recipe, b.keys() - a.keys())
+        assert {k + ".average" for k in want if not k.startswith(frozen)} == b.keys() - a.keys(), (
+            recipe, b.keys() - a.keys())
         for k in a:
-            assert a[k].tobytes() == b[k].tobytes() or (net is MIXED and np.abs(a[k] - b[k]).max() < 1e-6), (recipe, k, "training is what it was")
+            assert a[k].tobytes() == b[k].tobytes() or (net is MIXED and np.abs(a[k] - b[k]).max()
+                                                        < 1e-6), (recipe, k, "training is what it was")
         for k in want:
             if not k.startswith(frozen):
                 assert np.abs(want[k] - b[k + ".average"]).max() < 1e-5, (recipe, k, want[k], b[k + ".average"])
@@ -55,9 +59,11 @@ def evaluation_and_inference_read_them():
         plain, with_it = build(recipe, net=net), build(recipe + "  average = ema(0.8)", net=net)
         r = run(with_it, "train", "--save", "b.safetensors", "--log", "l.jsonl")
         b = load("b.safetensors")[0]
-        save("c.safetensors", {k: b.get(k + ".average", v) for k, v in b.items() if not k.endswith((".average", ".momentum"))})
+        save("c.safetensors", {k: b.get(k + ".average", v) for k, v in b.items()
+                               if not k.endswith((".average", ".momentum"))})
         figures = [json.loads(run(p, "eval", "--data", ".", "--weights", w, "--json").stdout)["loss"]
-                   for p, w in ((with_it, "b.safetensors"), (plain, "c.safetensors"), (with_it, "c.safetensors"), (plain, "b.safetensors"))]
+                   for p, w in ((with_it, "b.safetensors"), (plain, "c.safetensors"), (with_it, "c.safetensors"),
+                                (plain, "b.safetensors"))]
         last = [json.loads(line) for line in open("l.jsonl")][-1]["eval"]["loss"]
         assert figures[0] == figures[1] == figures[2] != figures[3], figures
         assert abs(last - figures[0]) < 1e-6 * abs(last), (last, figures)
@@ -69,7 +75,8 @@ def evaluation_and_inference_read_them():
 
 @test
 def averages_are_resumed():
-    for settings, args in (("optimizer = adam(0.05)  average = ema(0.9)", ()), ("optimizer = adam(0.05)  average = ema(0.9)", ("--precision", "f16"))):
+    for settings, args in (("optimizer = adam(0.05)  average = ema(0.9)", ()),
+                           ("optimizer = adam(0.05)  average = ema(0.9)", ("--precision", "f16"))):
         m = build(settings, net=MIXED, args=args)
         run(m, "train", "--save", "a.safetensors")
         for sink in "off", "epoch":

@@ -21,7 +21,8 @@ def best_epoch(values, largest):
 @test
 def the_best_by_any_metric_is_kept():
     m = build(SETTINGS)
-    for by, key, largest in (("loss", "loss", False), ("mae", "mae", False), ("middle:max", "middle", True), ("middle:min", "middle", False)):
+    for by, key, largest in (("loss", "loss", False), ("mae", "mae", False), ("middle:max", "middle", True),
+                             ("middle:min", "middle", False)):
         clean()
         r = run(m, "train", "--keep", "best", "--by", by, "--log", "l.jsonl", "--save", "s.safetensors")
         lines = epochs("l.jsonl")
@@ -61,7 +62,8 @@ def what_another_run_kept_is_kept():
     old = open("s.best.safetensors", "rb").read()
     run(m, "train", "--keep", "best", "--save", "s.safetensors", "--epochs", 1, "--seed", 5)
     assert open("s.best.safetensors~", "rb").read() == old
-    r = run(m, "train", "--resume", "s.safetensors", "--replan", "--epochs", 2, "--keep", "best", "--by", "mae", "--save", "s.safetensors")
+    r = run(m, "train", "--resume", "s.safetensors", "--replan", "--epochs", 2, "--keep", "best", "--by", "mae",
+            "--save", "s.safetensors")
     assert "judged by loss:min: what is best begins anew" in r.stderr
 
 

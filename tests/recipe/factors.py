@@ -27,11 +27,15 @@ def rates_and_decays_by_parameter():
             ("optimizer = sgd(0.01)  rates = [[\"head.weight\", 10]]", sgd(0.1), sgd(0.01)),
             ("optimizer = sgd(0.01)  rates = [[\"*.bias\", 0], [\"head\", 5]]", sgd(0.05), sgd(0)),
             ("optimizer = sgd(0.01)  rates = [[\"*\", 2], [\"head\", 5]]", sgd(0.02), sgd(0.02)),
-            ("optimizer = sgd(0.05, weight_decay = 0.5)  decays = [[\"head.w*\", 3]]" + every, sgd(0.05, 1.5), sgd(0.05, 0.5)),
+            ("optimizer = sgd(0.05, weight_decay = 0.5)  decays = [[\"head.w*\", 3]]" + every, sgd(0.05, 1.5),
+             sgd(0.05, 0.5)),
             ("optimizer = sgd(0.05, weight_decay = 0.5)  decays = [[\"*\", 0]]" + every, sgd(0.05), sgd(0.05)),
-            ("optimizer = adamw(0.02, weight_decay = 0.5)  rates = [[\"*.bias\", 3]]  decays = [[\"*.weight\", 0.5]]" + every, adamw(0.02, 0.25), adamw(0.06, 0.5)),
-            ("optimizer = adamw(0.02, weight_decay = 0.5)  decays = [[\"head.bias\", 0]]" + every, adamw(0.02, 0.5), adamw(0.02, 0)),
-            ("optimizer = rmsprop(0.02, momentum = 0.5)  rates = [[\"head.b*s\", 3]]", rmsprop(0.02, momentum=0.5), rmsprop(0.06, momentum=0.5)),
+            ("optimizer = adamw(0.02, weight_decay = 0.5)  rates = [[\"*.bias\", 3]]  decays = [[\"*.weight\", 0.5]]"
+             + every, adamw(0.02, 0.25), adamw(0.06, 0.5)),
+            ("optimizer = adamw(0.02, weight_decay = 0.5)  decays = [[\"head.bias\", 0]]" + every, adamw(0.02, 0.5),
+             adamw(0.02, 0)),
+            ("optimizer = rmsprop(0.02, momentum = 0.5)  rates = [[\"head.b*s\", 3]]", rmsprop(0.02, momentum=0.5),
+             rmsprop(0.06, momentum=0.5)),
             ("optimizer = lamb(0.02)  rates = [[\"head.weight\", 3]]", lamb(0.06), lamb(0.02))):
         m = build(settings, net=NET)
         run(m, "train", "--steps", 0, "--save", "start.safetensors")
@@ -49,7 +53,8 @@ def rates_and_decays_by_parameter():
 
 @test
 def what_is_no_factor():
-    for setting, words in (("rates = [[\"haed\", 10]]", "rates: no parameter begins with \"haed\"; did you mean \"head\"?"),
+    for setting, words in (("rates = [[\"haed\", 10]]",
+                            "rates: no parameter begins with \"haed\"; did you mean \"head\"?"),
                            ("decays = [[\"x.*\", 10]]", "decays: no parameter begins with \"x.*\""),
                            ("rates = [[\"head\", -1]]", "train.rates is the integer -1, needs a number, 0 or more"),
                            ("rates = [\"head\", 1]", "needs a list of [pattern, factor], as in [[\"head.*\", 10]]"),

@@ -49,7 +49,8 @@ def names_of_another_program():
     assert len(own) == 14, own.keys()
     save("theirs.safetensors", theirs(own))
     table(TABLE)
-    r = run(m, "train", "--weights", "theirs.safetensors", "--names", "table.names", "--steps", 0, "--save", "b.safetensors")
+    r = run(m, "train", "--weights", "theirs.safetensors", "--names", "table.names", "--steps", 0, "--save",
+            "b.safetensors")
     assert "left over" not in r.stderr, r.stderr
     got = load("b.safetensors")[0]
     for k, v in own.items():
@@ -67,7 +68,8 @@ def names_that_do_not_fit():
             ("both.bias", "both.bais", "table.names:10: the weights have no both.bais; did you mean both.bias?"),
             ("head.bias both", "dense0.bias both", "table.names:10: dense0.bias has a row already, in line 4"),
             ("[1:2]\nhead.bias", "[1:4]\nhead.bias", "table.names:9: both.weight has 3 rows, fewer than 4"),
-            ("[1:2]\nhead.bias", "[0:2]\nhead.bias", "head.weight (both.weight of the file) is f32[2, 6], the model has f32[1, 6]"),
+            ("[1:2]\nhead.bias", "[0:2]\nhead.bias",
+             "head.weight (both.weight of the file) is f32[2, 6], the model has f32[1, 6]"),
             ("[1:2]\nhead.bias", "[2]\nhead.bias", "table.names:9: rows are written as [0:768]"),
             ("net.*.fc.weight", "net.fc.weight", "table.names:3: both names need as many *"),
             ("head.bias both.bias[1:2]", "head.bias", "table.names:10: a row is two names"),

@@ -1,7 +1,7 @@
 """optimizers.py: optimizers and schedules beside their published formulas, in double, in NumPy.
 
-The model is linear and a batch holds all examples, so that gradients are two lines of NumPy. The weight has two axes and
-decays, the bias has one and does not."""
+The model is linear and a batch holds all examples, so that gradients are two lines of NumPy. The weight has two axes
+and decays, the bias has one and does not."""
 import math
 
 import numpy as np
@@ -80,14 +80,16 @@ def rmsprop_is_pytorch_s():
 @test
 def lamb_is_its_paper_s():
     compare("optimizer = lamb(0.01)", lamb(0.01))
-    compare("optimizer = lamb(0.05, beta1 = 0.8, beta2 = 0.9, eps = 1e-4, weight_decay = 0.5)", lamb(0.05, 0.8, 0.9, 1e-4, 0.5))
+    compare("optimizer = lamb(0.05, beta1 = 0.8, beta2 = 0.9, eps = 1e-4, weight_decay = 0.5)",
+            lamb(0.05, 0.8, 0.9, 1e-4, 0.5))
     compare("optimizer = lamb(0.05, weight_decay = 0)", lamb(0.05, weight_decay=0))
     compare("optimizer = lamb(0.05)  decay_all = true", lamb(0.05), decays=lambda name: True)
 
 
 @test
 def new_optimizers_go_on_where_they_stopped():
-    for settings in ("optimizer = rmsprop(0.01, momentum = 0.5, centered = true)", "optimizer = lamb(one_cycle(peak = 0.1))"):
+    for settings in ("optimizer = rmsprop(0.01, momentum = 0.5, centered = true)",
+                     "optimizer = lamb(one_cycle(peak = 0.1))"):
         m = build(settings, net=NET)
         run(m, "train", "--steps", 9, "--save", "a.safetensors", "--sink", "off")
         run(m, "train", "--steps", 9, "--save", "b.safetensors", "--stop", 4)
@@ -115,15 +117,20 @@ def one_cycle(t, total, peak, pct_start=0.3, div_factor=25.0, final_div_factor=1
 
 @test
 def one_cycle_is_pytorch_s():
-    for text, args, total in (("peak = 0.1", {}, 100), ("peak = 0.1", {}, 7), ("peak = 0.1, linear = true", {"linear": True}, 33),
-                              ("0.3, 0.25, 10, 100, true", {"pct_start": 0.25, "div_factor": 10, "final_div_factor": 100, "three_phase": True}, 50),
-                              ("0.3, 0.4, 10, 100, true, true", {"pct_start": 0.4, "div_factor": 10, "final_div_factor": 100, "three_phase": True, "linear": True}, 50)):
+    for text, args, total in (("peak = 0.1", {}, 100), ("peak = 0.1", {}, 7),
+                              ("peak = 0.1, linear = true", {"linear": True}, 33),
+                              ("0.3, 0.25, 10, 100, true", {"pct_start": 0.25, "div_factor": 10,
+                                                            "final_div_factor": 100, "three_phase": True}, 50),
+                              ("0.3, 0.4, 10, 100, true, true", {"pct_start": 0.4, "div_factor": 10,
+                                                                 "final_div_factor": 100, "three_phase": True,
+                                                                 "linear": True}, 50)):
         m = build("optimizer = sgd(one_cycle(%s))" % text, net=NET)
         run(m, "train", "--steps", total, "--no-save", "--no-eval", "--log", "l.jsonl")
         got = [o["rate"] for o in log("l.jsonl") if "step" in o]
         want = [one_cycle(t, total, 0.3 if text[0] == "0" else 0.1, **args) for t in range(total)]
         assert len(got) == total and max(abs(a - b) for a, b in zip(got, want)) < 1e-9, (text, got, want)
-    run(m, "train", "--steps", 50, "--no-save", "--no-eval", "--log", "l.jsonl", "--rate", "0.7", "--set", "optimizer.rate.pct_start=0.2")
+    run(m, "train", "--steps", 50, "--no-save", "--no-eval", "--log", "l.jsonl", "--rate", "0.7", "--set",
+        "optimizer.rate.pct_start=0.2")
     args["pct_start"] = 0.2
     got = [o["rate"] for o in log("l.jsonl") if "step" in o]
     assert max(abs(a - one_cycle(t, 50, 0.7, **args)) for t, a in enumerate(got)) < 1e-9

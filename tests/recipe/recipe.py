@@ -1,6 +1,7 @@
 """recipe.py: what the tests of this folder share: a small regression, its data, programs that are built once.
 
-A model is a text with NAME = VALUE settings of train in it; build() compiles it, run() starts a command in the folder."""
+A model is a text with NAME = VALUE settings of train in it; build() compiles it, run() starts a command in the
+folder."""
 import json, os, struct, subprocess, sys, tempfile, traceback
 
 import numpy as np
@@ -56,14 +57,16 @@ def load(path):
     head = json.loads(blob[8:8 + n])
     meta = head.pop("__metadata__", {})
     kinds = {"F32": "f4", "F64": "f8", "I32": "i4", "I64": "i8"}
-    return {k: np.frombuffer(blob[8 + n:][v["data_offsets"][0]:v["data_offsets"][1]], kinds[v["dtype"]]).reshape(v["shape"])
+    return {k: np.frombuffer(blob[8 + n:][v["data_offsets"][0]:v["data_offsets"][1]],
+                             kinds[v["dtype"]]).reshape(v["shape"])
             for k, v in head.items()}, meta
 
 
 def save(path, tensors):
     head, data = {}, b""
     for name, v in tensors.items():
-        head[name] = {"dtype": {"f4": "F32", "f8": "F64"}[v.dtype.str[1:]], "shape": v.shape, "data_offsets": [len(data), len(data) + v.nbytes]}
+        head[name] = {"dtype": {"f4": "F32", "f8": "F64"}[v.dtype.str[1:]], "shape": v.shape,
+                      "data_offsets": [len(data), len(data) + v.nbytes]}
         data += v.tobytes()
     text = json.dumps(head).encode()
     with open(path, "wb") as f:

@@ -7,17 +7,26 @@ CASES = (   # what the file says, what is set, what the file would have said
     ("optimizer = sgd(0.1)", ("--rate", "0.03"), "optimizer = sgd(0.03)"),
     ("optimizer = sgd(0.1)", ("--set", "optimizer.rate=3e-2"), "optimizer = sgd(0.03)"),
     ("optimizer = sgd(0.1, weight_decay = 0.1)", ("--set", "optimizer.weight_decay=0"), "optimizer = sgd(0.1)"),
-    ("optimizer = momentum(0.01, momentum = 0.9, weight_decay = 0.1)", ("--set", "optimizer.momentum=0.5", "--set", "optimizer.weight_decay=0.3"),
+    ("optimizer = momentum(0.01, momentum = 0.9, weight_decay = 0.1)", ("--set", "optimizer.momentum=0.5", "--set",
+                                                                        "optimizer.weight_decay=0.3"),
      "optimizer = momentum(0.01, momentum = 0.5, weight_decay = 0.3)"),
-    ("optimizer = momentum(0.01, nesterov = true)", ("--set", "optimizer.momentum=0.3"), "optimizer = momentum(0.01, momentum = 0.3, nesterov = true)"),
-    ("optimizer = adam(0.01, weight_decay = 0.1)", ("--set", "optimizer.weight_decay=0.7"), "optimizer = adam(0.01, weight_decay = 0.7)"),
-    ("optimizer = adamw(0.01)", ("--set", "optimizer.weight_decay=0.7", "--rate", "0.02"), "optimizer = adamw(0.02, weight_decay = 0.7)"),
-    ("optimizer = adamw(poly(peak = 0.1, warmup_steps = 4))", ("--rate", "0.05", "--set", "optimizer.rate.warmup_steps=9", "--set", "optimizer.rate.power=1",
-                                                              "--set", "optimizer.rate.from=0.01", "--set", "optimizer.rate.to=1e-3"),
+    ("optimizer = momentum(0.01, nesterov = true)", ("--set", "optimizer.momentum=0.3"),
+     "optimizer = momentum(0.01, momentum = 0.3, nesterov = true)"),
+    ("optimizer = adam(0.01, weight_decay = 0.1)", ("--set", "optimizer.weight_decay=0.7"),
+     "optimizer = adam(0.01, weight_decay = 0.7)"),
+    ("optimizer = adamw(0.01)", ("--set", "optimizer.weight_decay=0.7", "--rate", "0.02"),
+     "optimizer = adamw(0.02, weight_decay = 0.7)"),
+    ("optimizer = adamw(poly(peak = 0.1, warmup_steps = 4))", ("--rate", "0.05", "--set",
+                                                               "optimizer.rate.warmup_steps=9", "--set",
+                                                               "optimizer.rate.power=1",
+                                                              "--set", "optimizer.rate.from=0.01", "--set",
+                                                              "optimizer.rate.to=1e-3"),
      "optimizer = adamw(poly(from = 0.01, peak = 0.05, to = 0.001, power = 1, warmup_steps = 9))"),
-    ("optimizer = sgd(step(0.1, at = [1, 2]))", ("--rate", "0.2", "--set", "optimizer.rate.factor=0.5"), "optimizer = sgd(step(0.2, at = [1, 2], factor = 0.5))"),
+    ("optimizer = sgd(step(0.1, at = [1, 2]))", ("--rate", "0.2", "--set", "optimizer.rate.factor=0.5"),
+     "optimizer = sgd(step(0.2, at = [1, 2], factor = 0.5))"),
     ("optimizer = sgd(0.1)  clip_norm = 0.1", ("--set", "clip_norm=0.7"), "optimizer = sgd(0.1)  clip_norm = 0.7"),
-    ("optimizer = sgd(0.1)  clip_norm = 0.1  accumulate = 2", ("--set", "clip_norm=0.7"), "optimizer = sgd(0.1)  clip_norm = 0.7  accumulate = 2"),
+    ("optimizer = sgd(0.1)  clip_norm = 0.1  accumulate = 2", ("--set", "clip_norm=0.7"),
+     "optimizer = sgd(0.1)  clip_norm = 0.7  accumulate = 2"),
 )
 
 
@@ -49,11 +58,15 @@ def the_log_and_the_checkpoint_say_it():
     said = {name: float(x) for name, x in (word.split("=") for word in meta["settings"].split())}
     assert said == {"optimizer.rate": 0.01, "optimizer.momentum": 0.9, "optimizer.weight_decay": 0.1}, meta
     assert "set" not in meta and not [o for o in log("l.jsonl") if "settings" in o]
-    run(m, "train", "--epochs", 1, "--save", "a.safetensors", "--log", "l.jsonl", "--rate", "0.5", "--set", "optimizer.weight_decay=0.25")
+    run(m, "train", "--epochs", 1, "--save", "a.safetensors", "--log", "l.jsonl", "--rate", "0.5", "--set",
+        "optimizer.weight_decay=0.25")
     assert load("a.safetensors")[1]["set"] == "optimizer.rate optimizer.weight_decay"
-    assert log("l.jsonl")[0] == {"settings": {"optimizer.rate": 0.5, "optimizer.momentum": 0.9, "optimizer.weight_decay": 0.25}, "from": 0}
+    assert log("l.jsonl")[0] == {"settings": {"optimizer.rate": 0.5, "optimizer.momentum": 0.9,
+                                              "optimizer.weight_decay": 0.25}, "from": 0}
     assert log("l.jsonl")[1]["rate"] == 0.5
-    assert json.loads(run(m, "info", "--json").stdout)["settings"] == {"optimizer.rate": 0.01, "optimizer.momentum": 0.9, "optimizer.weight_decay": 0.1}
+    assert json.loads(run(m, "info", "--json").stdout)["settings"] == {"optimizer.rate": 0.01,
+                                                                       "optimizer.momentum": 0.9,
+                                                                       "optimizer.weight_decay": 0.1}
     assert "optimizer.weight_decay = 0.1\n" in run(m, "info").stdout
 
 
@@ -86,5 +99,6 @@ def what_cannot_be_set():
             (("--set", "optimizer.weight_decay=0.1"), 1, "or gives as 0, is built in"),
             (("--set", "optimizer.momentum=1"), 1, "wants a number from 0 to below 1, not '1'"),
             (("--rate", "-1"), 1, "--rate: optimizer.rate wants a number, 0 or more, not '-1'"),
-            (("--rate", "nan"), 1, "not 'nan'"), (("--rate", "1e999"), 1, "not '1e999'"), (("--rate", "0.1x"), 1, "not '0.1x'")):
+            (("--rate", "nan"), 1, "not 'nan'"), (("--rate", "1e999"), 1, "not '1e999'"),
+            (("--rate", "0.1x"), 1, "not '0.1x'")):
         assert words in run(m, "train", *args, status=status).stderr, args

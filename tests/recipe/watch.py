@@ -21,7 +21,8 @@ def watching_changes_no_bit():
     m = build(CLIP)
     run(m, "train", "--steps", 20, "--save", "a.st", "--log", "a.jsonl")
     for sink in ("off", "3", "epoch"):
-        r = run(m, "train", "--steps", 20, "--save", "b.st", "--log", "b.jsonl", "--watch", "all", "--watch-every", 7, "--sink", sink)
+        r = run(m, "train", "--steps", 20, "--save", "b.st", "--log", "b.jsonl", "--watch", "all", "--watch-every", 7,
+                "--sink", sink)
         assert open("a.st", "rb").read() == open("b.st", "rb").read(), sink
         assert steps("b.jsonl") == [0, 7, 14], sink
         assert [o for o in log("a.jsonl") if "step" in o] == [o for o in log("b.jsonl") if "step" in o], sink
@@ -32,14 +33,16 @@ def watching_changes_no_bit():
 def parameters_are_those_of_the_checkpoints():
     m = build(CLIP)
     run(m, "train", "--steps", 8, "--stop", 6, "--save", "before.st", "--no-eval")
-    run(m, "train", "--steps", 8, "--stop", 7, "--save", "after.st", "--no-eval", "--log", "w.jsonl", "--watch", "all", "--every", 6)
+    run(m, "train", "--steps", 8, "--stop", 7, "--save", "after.st", "--no-eval", "--log", "w.jsonl", "--watch", "all",
+        "--every", 6)
     before, after, seen = load("before.st")[0], load("after.st")[0], watched("w.jsonl", 6)
     names = [n for n in before if n + ".momentum" in before]
     assert sorted(names) == ["dense0.bias", "dense0.weight", "head.bias", "head.weight"]
     for name in names:
         w, d, o = before[name].astype("f8"), after[name].astype("f8") - before[name], seen[name, 0]
         assert o["kind"] == "parameter" and o["not_finite"] == 0
-        for key, value in (("norm", np.sqrt((w * w).sum())), ("min", w.min()), ("max", w.max()), ("zeros", (w == 0).mean()),
+        for key, value in (("norm", np.sqrt((w * w).sum())), ("min", w.min()), ("max", w.max()),
+                           ("zeros", (w == 0).mean()),
                            ("update_ratio", np.sqrt((d * d).sum() / (w * w).sum()))):
             assert abs(o[key] - value) <= 1e-6 * abs(value), (name, key, o[key], value)
 
@@ -68,27 +71,31 @@ def gradients_make_the_norm_that_clipping_reports():
 
 @test
 def activations_are_what_infer_computes():
-    net = NET.replace("p = x |> dense(8) |> tanh |> dense(1)", "h = x |> dense(8) |> relu\n    p = h |> dense(1)").replace("output p", "output h")
+    net = NET.replace("p = x |> dense(8) |> tanh |> dense(1)",
+                      "h = x |> dense(8) |> relu\n    p = h |> dense(1)").replace("output p", "output h")
     m = build("optimizer = sgd(rate = 0)", net=net)
     run(m, "train", "--steps", 1, "--save", "a.st", "--no-eval")
     x = np.load("x.npy")
     np.save("x8.npy", x[:8])
     m2 = build("optimizer = sgd(rate = 0)", net=net.replace("data {", "data { shuffle = false "))
-    run(m2, "train", "--weights", "a.st", "--steps", 1, "--no-save", "--no-eval", "--watch", "relu0", "--log", "w.jsonl")
+    run(m2, "train", "--weights", "a.st", "--steps", 1, "--no-save", "--no-eval", "--watch", "relu0", "--log",
+        "w.jsonl")
     run(m2, "infer", "--weights", "a.st", "--input", "x=x8.npy", "--output", "h=h.npy")
     h, seen = np.load("h.npy").astype("f8"), watched("w.jsonl", 0)
     assert list(seen) == [("relu0", 0)], seen
     o = seen["relu0", 0]
     assert o["kind"] == "activation" and "grad_norm" not in o
     assert 0 < (h == 0).mean() < 1, "a case that shows nothing"
-    for key, value in (("norm", np.sqrt((h * h).sum())), ("min", h.min()), ("max", h.max()), ("zeros", (h == 0).mean())):
+    for key, value in (("norm", np.sqrt((h * h).sum())), ("min", h.min()), ("max", h.max()),
+                       ("zeros", (h == 0).mean())):
         assert abs(o[key] - value) <= 1e-6 * abs(value), (key, o[key], value)
 
 
 @test
 def what_is_not_finite_is_counted():
     np.save("bad.npy", np.where(np.arange(160).reshape(40, 4) == 5, np.inf, 0).astype("f4"))
-    p = build("optimizer = sgd(rate = 0.1)", net=NET.replace('"x.npy"', '"bad.npy"').replace("data {", "data { shuffle = false "))
+    p = build("optimizer = sgd(rate = 0.1)", net=NET.replace('"x.npy"',
+                                                             '"bad.npy"').replace("data {", "data { shuffle = false "))
     r = run(p, "train", "--steps", 1, "--allow-nan", "--no-save", "--no-eval", "--watch", "all", "--log", "w.jsonl")
     seen = watched("w.jsonl", 0)
     assert seen["dense0.weight", 0]["not_finite"] == 0 and seen["dense0.weight", 0]["grad_not_finite"] > 0, seen
@@ -98,8 +105,10 @@ def what_is_not_finite_is_counted():
 @test
 def wrong_names_are_refused_before_anything_is_written():
     m = build(CLIP)
-    for name, text in (("dens0", "did you mean dense0?"), ("head.wieght", "did you mean head.weight?"), ("zzzzzz", "mantou check lists its layers"),
-                       (",", "wants names"), ("dense0,nothing_like_it", "nothing_like_it: the model has no such layer")):
+    for name, text in (("dens0", "did you mean dense0?"), ("head.wieght", "did you mean head.weight?"),
+                       ("zzzzzz", "mantou check lists its layers"),
+                       (",", "wants names"), ("dense0,nothing_like_it",
+                                              "nothing_like_it: the model has no such layer")):
         r = run(m, "train", "--steps", 1, "--watch", name, "--log", "never.jsonl", status=1)
         assert text in r.stderr, (name, r.stderr)
     assert "goes with --watch" in run(m, "train", "--watch-every", 3, status=2).stderr

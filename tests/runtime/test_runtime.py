@@ -1,7 +1,7 @@
 """test_runtime.py IMAGE: tests of the runtime through the executable of image.c. Standard library only.
 
-Sink modes and thread counts give the same bits; a killed, stopped or interrupted run goes on with the same bits; checkpoints survive a
-full disk and refuse damage; readers, weights and options name what is wrong."""
+Sink modes and thread counts give the same bits; a killed, stopped or interrupted run goes on with the same bits;
+checkpoints survive a full disk and refuse damage; readers, weights and options name what is wrong."""
 import gzip, hashlib, json, math, os, pty, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, time
 
 IMAGE = os.path.abspath(sys.argv[1])
@@ -17,13 +17,15 @@ class Skip(Exception):
 
 # ---- files
 def npy(path, kind, shape, values, version=1, order="False", head=None):
-    text = head if head is not None else "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" % (kind, order, "".join("%d," % s for s in shape))
+    text = head if head is not None else "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" % (
+        kind, order, "".join("%d," % s for s in shape))
     room = 10 if version == 1 else 12
     text = text.encode() + b" " * (-(room + len(text) + 1) % 64) + b"\n"
     code = {"f4": "f", "f8": "d", "i8": "q", "i4": "i", "u1": "B", "b1": "B", "f2": "e"}[kind[1:]]
     data = struct.pack((">" if kind[0] == ">" else "<") + "%d%s" % (len(values), code), *values)
     with open(path, "wb") as f:
-        f.write(b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text + data)
+        f.write(b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text
+                + data)
 
 
 def read_npy(path):
@@ -61,7 +63,8 @@ def states(path):
 
 
 def weights(path, w=(0.5, -0.5, 0.25, 1.0), b=0.125):
-    safetensors(path, {"dense0.weight": ("F32", [1, 4], struct.pack("<4f", *w)), "dense0.bias": ("F32", [1], struct.pack("<f", b))})
+    safetensors(path, {"dense0.weight": ("F32", [1, 4], struct.pack("<4f", *w)),
+                       "dense0.bias": ("F32", [1], struct.pack("<f", b))})
 
 
 def data_set(n=100):
@@ -154,7 +157,8 @@ def stopped_and_resumed_is_the_same():
 @test
 def resume_keeps_the_plan():
     train("--steps", "30", "--stop", "10", "--save", "a.safetensors")
-    train("--resume", "a.safetensors", "--steps", "40", status=1, err="a length in updates of T = 30, this run 40.*--replan")
+    train("--resume", "a.safetensors", "--steps", "40", status=1,
+          err="a length in updates of T = 30, this run 40.*--replan")
     train("--resume", "a.safetensors", "--seed", "9", status=1, err="seed 3, this run 9.*--replan")
     train("--resume", "a.safetensors", "--steps", "40", "--replan", "--save", "b.safetensors")
     assert load("b.safetensors")[1]["total_steps"] == "40"
@@ -171,7 +175,8 @@ def a_kill_leaves_the_last_whole_checkpoint():
         while True:
             if os.path.exists("k.safetensors"):
                 os.unlink("k.safetensors")
-            p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "8", "--every", "2", "--save", "k.safetensors", "--quiet",
+            p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "8", "--every", "2", "--save",
+                                  "k.safetensors", "--quiet",
                                   "--log", "k.jsonl"], env=dict(os.environ, RTI_READER=NPY, **slow))
             while not os.path.exists("k.safetensors") and p.poll() is None:
                 time.sleep(0.005)
@@ -193,8 +198,10 @@ def ctrl_c_saves_and_exits_130():
     train("--epochs", "20", "--save", "a.safetensors", "--no-eval")
     for number, sink in ((signal.SIGINT, "epoch"), (signal.SIGINT, "off"), (signal.SIGTERM, "3")):
         open("c.jsonl", "w").close()
-        p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "20", "--save", "c.safetensors", "--quiet", "--sink", sink, "--log", "c.jsonl"],
-                             env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="5000"), stderr=subprocess.PIPE, text=True)
+        p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "20", "--save", "c.safetensors", "--quiet",
+                              "--sink", sink, "--log", "c.jsonl"],
+                             env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="5000"), stderr=subprocess.PIPE,
+                             text=True)
         while not os.path.getsize("c.jsonl") and p.poll() is None:
             time.sleep(0.01)
         p.send_signal(number)
@@ -212,7 +219,8 @@ def a_foreign_file_is_kept():
     open("f.safetensors", "w").write("mine")
     os.chmod("f.safetensors", 0o640)
     r = train("--save", "f.safetensors", "--steps", "3", "--every", "1")
-    assert len(re.findall("note: .*/f.safetensors was not this run's: it is kept as .*/f.safetensors~; --overwrite", r.stderr)) == 1, r.stderr
+    assert len(re.findall("note: .*/f.safetensors was not this run's: it is kept as .*/f.safetensors~; --overwrite",
+                          r.stderr)) == 1, r.stderr
     assert os.stat("f.safetensors").st_mode & 0o777 == 0o640
     assert open("f.safetensors~").read() == "mine"
     first = states("f.safetensors")
@@ -233,7 +241,8 @@ def a_foreign_file_is_kept():
 
 def start(*args, sleep="20000", **more):
     """A training in the background that takes its time: sleep is a step's, in microseconds."""
-    return subprocess.Popen([IMAGE, "train", "--data", ".", "--quiet", "--no-eval", *args], env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US=sleep),
+    return subprocess.Popen([IMAGE, "train", "--data", ".", "--quiet", "--no-eval", *args],
+                            env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US=sleep),
                             stderr=subprocess.PIPE, text=True, **more)
 
 
@@ -255,7 +264,8 @@ def one_run_saves_to_a_checkpoint():
     wait_for("s.safetensors", p)
     for name in ("s.safetensors", "./s.safetensors", "link.safetensors"):
         train("--steps", "3", "--save", name, status=1,
-              err=r"cannot save .*/s.safetensors: another run, process %d, saves there .it holds .*s.safetensors.lock.; --save names another file, --no-save none" % p.pid)
+              err=r"cannot save .*/s.safetensors: another run, process %d, saves there .it holds "
+                  r".*s.safetensors.lock.; --save names another file, --no-save none" % p.pid)
     train("--steps", "3", "--no-save")
     reads = 0
     while p.poll() is None:                  # what stands there is whole at any moment
@@ -275,8 +285,10 @@ def one_run_saves_to_a_checkpoint():
 @test
 def temporary_files_of_killed_runs():
     import fcntl
-    names = ["s.safetensors.tmp-0123456789ab", "p.npy.tmp-0123456789ab", "l.jsonl.tmp-0123456789ab", "t.json.tmp-0123456789ab", "s.safetensors~.tmp-0123456789ab"]
-    mine = ["s.safetensors.tmp", "s.safetensors.tmp-backup", "s.safetensors.tmp-0123456789abc", "other.tmp-0123456789ab"]
+    names = ["s.safetensors.tmp-0123456789ab", "p.npy.tmp-0123456789ab", "l.jsonl.tmp-0123456789ab",
+             "t.json.tmp-0123456789ab", "s.safetensors~.tmp-0123456789ab"]
+    mine = ["s.safetensors.tmp", "s.safetensors.tmp-backup", "s.safetensors.tmp-0123456789abc",
+            "other.tmp-0123456789ab"]
     weights("w.safetensors")
     open("s.safetensors", "w").write("old")
     for f in names + mine:
@@ -314,14 +326,18 @@ int rename(const char *from, const char *to)
 def who_cleans_leaves_a_file_that_is_about_to_be_renamed():
     with open("held.c", "w") as f:
         f.write(HELD)
-    if not shutil.which("cc") or subprocess.run(["cc", "-shared", "-fPIC", "-o", "held.so", "held.c", "-ldl"], capture_output=True).returncode:
+    if not shutil.which("cc") or subprocess.run(["cc", "-shared", "-fPIC", "-o", "held.so", "held.c", "-ldl"],
+                                                capture_output=True).returncode:
         raise Skip("no C compiler for a rename that waits")
     weights("w.safetensors")
     infer = ("infer", "--weights", "w.safetensors", "--input", "x=x.npy", "--output", "pred=p.npy")
     save = ("train", "--data", ".", "--quiet", "--no-eval", "--steps", "3", "--save", "s.safetensors")
-    for args, file, other in ((infer, "p.npy", dict()), (save, "s.safetensors", dict(status=1, err="another run, process [0-9]+, saves there"))):
+    for args, file, other in ((infer, "p.npy", dict()), (save, "s.safetensors",
+                                                         dict(status=1,
+                                                              err="another run, process [0-9]+, saves there"))):
         p = subprocess.Popen([IMAGE, *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                             env=dict(os.environ, RTI_READER=NPY, LD_PRELOAD=os.path.abspath("held.so"), ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0"))
+                             env=dict(os.environ, RTI_READER=NPY, LD_PRELOAD=os.path.abspath("held.so"),
+                                      ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0"))
         wait_for("renaming", p)
         open(file + ".tmp-0123456789ab", "w").close()
         run(*args, **other)
@@ -342,7 +358,8 @@ def files_that_cannot_be_written_are_noticed_at_once():
         assert "epoch" not in r.stdout, r.stdout
     open("f.safetensors", "w").write("mine")
     os.mkdir("f.safetensors~")
-    bad(r"f.safetensors is there already and cannot be renamed: .*f.safetensors~: is a folder; --save", "--save", "f.safetensors")
+    bad(r"f.safetensors is there already and cannot be renamed: .*f.safetensors~: is a folder; --save", "--save",
+        "f.safetensors")
     train("--steps", "3", "--save", "g.safetensors")
     os.mkdir("g.safetensors~")
     train("--resume", "g.safetensors", "--save", "g.safetensors")  # no backup is asked for
@@ -350,14 +367,18 @@ def files_that_cannot_be_written_are_noticed_at_once():
     bad("cannot save: x.npy/f: Not a directory", "--save", "x.npy/f")
     bad("--log no/such/l: No such file", "--no-save", "--log", "no/such/l")
     bad("--log .: Is a directory|--log: .: is a folder", "--no-save", "--log", ".")
-    bad("--log .*both.safetensors: the checkpoint is saved there", "--save", "both.safetensors", "--log", "./both.safetensors")
-    run("bench", "--steps", "1000000", "--repeat", "1000", "--profile", "no/such/t.json", status=1, err="--profile: no/such/t.json: No such file")
+    bad("--log .*both.safetensors: the checkpoint is saved there", "--save", "both.safetensors", "--log",
+        "./both.safetensors")
+    run("bench", "--steps", "1000000", "--repeat", "1000", "--profile", "no/such/t.json", status=1,
+        err="--profile: no/such/t.json: No such file")
     weights("w.safetensors")
     infer = ["infer", "--weights", "w.safetensors", "--input", "x=x.npy"]
     run(*infer, "--output", "pred=no/p.npy", status=1, err="--output pred: no/p.npy: No such file")
     run(*infer, "--output", "pred=.", status=1, err="--output pred: .: is a folder")
-    run(*infer, "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1, err="output pred has 2 files, and each input one")
-    run(*infer, "--input", "x=x.npy", "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1, err="output pred is to be written to ./p.npy twice")
+    run(*infer, "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1,
+        err="output pred has 2 files, and each input one")
+    run(*infer, "--input", "x=x.npy", "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1,
+        err="output pred is to be written to ./p.npy twice")
     os.chmod(".", 0o755)
     if os.geteuid() == 0 and subprocess.run(["cat", IMAGE], user=65534, capture_output=True).returncode == 0:
         os.mkdir("tight")                    # whose files only their owner may rename, as in /tmp
@@ -366,7 +387,8 @@ def files_that_cannot_be_written_are_noticed_at_once():
         os.chmod("tight", 0o1777)
         bad("tight/f.safetensors: Operation not permitted", "--save", "tight/f.safetensors", user=65534)
         os.chown("tight/f.safetensors", 65534, 65534)
-        bad("cannot be renamed: .*tight/f.safetensors~: Operation not permitted", "--save", "tight/f.safetensors", user=65534)
+        bad("cannot be renamed: .*tight/f.safetensors~: Operation not permitted", "--save", "tight/f.safetensors",
+            user=65534)
         bad("h.safetensors: Permission denied", "--save", "h.safetensors", user=65534)
         bad("--log l.jsonl: Permission denied", "--no-save", "--log", "l.jsonl", user=65534)
 
@@ -385,23 +407,29 @@ def devices_pipes_and_links():
     os.mkfifo("fifo")
     for out in ("pred=fifo", "pred=/dev/stdout", "pred=/dev/fd/1"):
         cat = subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE) if "fifo" in out else None
-        p = subprocess.run([IMAGE] + infer + [out], env=dict(os.environ, RTI_READER=NPY), stdout=subprocess.PIPE, timeout=60)
+        p = subprocess.run([IMAGE] + infer + [out], env=dict(os.environ, RTI_READER=NPY), stdout=subprocess.PIPE,
+                           timeout=60)
         assert (cat.communicate()[0] if cat else p.stdout) == want and p.returncode == 0, out
     with open("out", "w") as f:              # a descriptor that is a file: written as a descriptor, not replaced
         f.write("before\n")
         f.flush()
-        subprocess.run([IMAGE] + infer + ["pred=/dev/stdout"], env=dict(os.environ, RTI_READER=NPY), stdout=f, check=True, timeout=60)
+        subprocess.run([IMAGE] + infer + ["pred=/dev/stdout"], env=dict(os.environ, RTI_READER=NPY), stdout=f,
+                       check=True, timeout=60)
     assert open("out", "rb").read() == b"before\n" + want
     with open("out", "w") as f:
-        subprocess.run([IMAGE, "train", "--data", ".", "--no-save", "--no-eval", "--log", "/dev/stdout"], env=dict(os.environ, RTI_READER=NPY), stdout=f, check=True, timeout=60)
+        subprocess.run([IMAGE, "train", "--data", ".", "--no-save", "--no-eval", "--log", "/dev/stdout"],
+                       env=dict(os.environ, RTI_READER=NPY), stdout=f, check=True, timeout=60)
     lines = open("out").read().splitlines()
-    assert len(lines) == 42 and sum(line.startswith("epoch ") for line in lines) == 3 and sum(line.startswith('{"step"') for line in lines) == 36, lines
+    assert len(lines) == 42 and sum(line.startswith("epoch ")
+                                    for line in lines) == 3 and sum(line.startswith('{"step"')
+                                                                    for line in lines) == 36, lines
     for out in ("/dev/stdout", "/dev/null", "fifo"):
         train("--save", out, status=1, err="--save %s: is not a regular file" % out)
     train("--save", "s.safetensors", "--steps", "3")
     for args in ((), ("--resume", "s.safetensors", "--steps", "5", "--replan")):
         train("--no-save", "--log", "/dev/null", *args)
-        train("--no-save", "--log", "/dev/full", *args, status=1, err="--log /dev/full: No space left on device: lines are missing")
+        train("--no-save", "--log", "/dev/full", *args, status=1,
+              err="--log /dev/full: No space left on device: lines are missing")
         cat = subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE, text=True)
         train("--no-save", "--no-eval", "--log", "fifo", *args)
         assert '{"step"' in cat.communicate()[0]
@@ -420,12 +448,14 @@ def devices_pipes_and_links():
 @test
 def who_reads_the_lines_may_leave():
     train("--epochs", "6", "--no-eval", "--save", "a.safetensors")
-    p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "6", "--no-eval", "--save", "s.safetensors"], env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="5000"),
+    p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "6", "--no-eval", "--save", "s.safetensors"],
+                         env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="5000"),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     p.stdout.readline()
     p.stdout.close()
     err = p.stderr.read()
-    assert p.wait(timeout=60) == 128 + signal.SIGPIPE and "stopped after step" in err and "saved in" in err, (p.returncode, err)
+    assert p.wait(timeout=60) == 128 + signal.SIGPIPE and "stopped after step" in err and "saved in" in err, (
+        p.returncode, err)
     train("--resume", "s.safetensors", "--save", "s.safetensors", "--no-eval")
     assert states("s.safetensors") == states("a.safetensors")
     os.mkfifo("fifo")                        # a log's reader: the run goes on, and says that lines are missing
@@ -442,11 +472,13 @@ def a_run_without_a_step_replaces_nothing():
     shutil.copy(IMAGE, exe)
 
     def named(*args, status=0, err="nothing is saved; --save FILE"):
-        p = subprocess.run([exe, "train", "--data", ".", *args], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True, timeout=60)
+        p = subprocess.run([exe, "train", "--data", ".", *args], env=dict(os.environ, RTI_READER=NPY),
+                           capture_output=True, text=True, timeout=60)
         assert p.returncode == status and re.search(err, p.stderr), (args, p.returncode, p.stderr)
     named("--epochs", "2", err="^$")
     want = states("named.safetensors")
-    for args in (("--epochs", "0"), ("--steps", "0"), ("--stop", "0"), ("--resume", "named.safetensors"), ("--resume", "named.safetensors", "--stop", "3")):
+    for args in (("--epochs", "0"), ("--steps", "0"), ("--stop", "0"), ("--resume", "named.safetensors"),
+                 ("--resume", "named.safetensors", "--stop", "3")):
         named(*args)
         assert states("named.safetensors") == want and not os.path.exists("named.safetensors~") and left() == [], args
     named("--epochs", "0", "--quiet", err="^$")
@@ -462,20 +494,28 @@ def another_precision_goes_on():
     half = {"RTI_PRECISION": "f16"}
     train("--save", "a.safetensors", "--log", "a.jsonl", "--stop", "17")
     r = train("--resume", "a.safetensors", "--save", "b.safetensors", "--log", "a.jsonl", env=half,
-              err=r"note: a.safetensors is of a run in f32, this program computes in f16: it goes on with a new loss scale, and is no longer the same bits")
-    assert load("b.safetensors")[1]["step"] == "36" and struct.unpack("<f", load("b.safetensors")[0]["loss_scale"][1]) == (32,)
+              err=r"note: a.safetensors is of a run in f32, this program computes in f16: it goes on with a new loss "
+                  r"scale, and is no longer the same bits")
+    assert load("b.safetensors")[1]["step"] == "36" and struct.unpack("<f",
+                                                                      load("b.safetensors")[0]["loss_scale"][1]) == (
+                                                                          32,)
     train("--save", "whole.safetensors", "--log", "whole.jsonl")
     same = lambda x, y: all(abs(x[k] - y[k]) < 1e-6 for k in ("loss", "mae", "grad_norm"))
     one, two = ([o["train"] for o in log(f) if "step" not in o] for f in ("a.jsonl", "whole.jsonl"))
     assert len(one) == 3 and all(map(same, one, two)), (one, two)  # the epoch's sums found their names
     train("--save", "c.safetensors", "--stop", "17", env=half)
     r = train("--resume", "c.safetensors", "--save", "d.safetensors", "--log", "d.jsonl",
-              err=r"note: c.safetensors is of a run in f16, this program computes in f32: it goes on without a loss scale, and is no longer the same bits")
-    assert "loss_scale" not in load("d.safetensors")[0] and same([o["train"] for o in log("d.jsonl") if "step" not in o][0], two[1]), r.stderr
-    assert train("--resume", "c.safetensors", "--no-save", env=half).stderr == "" and train("--resume", "c.safetensors", "--no-save", "--quiet").stderr == ""
-    r = train("--resume", "c.safetensors", "--no-save", env={"RTI_ACCUMULATE": "2"}, status=1, err="dense0.weight.grad is missing: the checkpoint is of another model or optimizer")
+              err=r"note: c.safetensors is of a run in f16, this program computes in f32: it goes on without a loss "
+                  r"scale, and is no longer the same bits")
+    assert "loss_scale" not in load("d.safetensors")[0] and same([o["train"] for o in log("d.jsonl")
+                                                                  if "step" not in o][0], two[1]), r.stderr
+    assert train("--resume", "c.safetensors", "--no-save",
+                 env=half).stderr == "" and train("--resume", "c.safetensors", "--no-save", "--quiet").stderr == ""
+    r = train("--resume", "c.safetensors", "--no-save", env={"RTI_ACCUMULATE": "2"}, status=1,
+              err="dense0.weight.grad is missing: the checkpoint is of another model or optimizer")
     train("--save", "e.safetensors", "--stop", "2", env={"RTI_ACCUMULATE": "2"})
-    train("--resume", "e.safetensors", "--no-save", "--replan", err="note: the program has no .*dense0.weight.grad.*: left over in e.safetensors")
+    train("--resume", "e.safetensors", "--no-save", "--replan",
+          err="note: the program has no .*dense0.weight.grad.*: left over in e.safetensors")
 
 
 @test
@@ -485,7 +525,8 @@ def default_save_and_no_save():
     subprocess.run([exe, "train", "--data", ".", "--quiet"], check=True, env=dict(os.environ, RTI_READER=NPY))
     assert os.path.exists("named.safetensors") and left() == []
     os.unlink("named.safetensors")
-    subprocess.run([exe, "train", "--data", ".", "--quiet", "--no-save"], check=True, env=dict(os.environ, RTI_READER=NPY))
+    subprocess.run([exe, "train", "--data", ".", "--quiet", "--no-save"], check=True,
+                   env=dict(os.environ, RTI_READER=NPY))
     assert not os.path.exists("named.safetensors")
 
 
@@ -494,10 +535,12 @@ def a_full_disk_keeps_the_old_checkpoint():
     train("--steps", "4", "--save", "q.safetensors")
     before = states("q.safetensors")
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
-    run("train", "--data", ".", "--resume", "q.safetensors", "--steps", "6", "--replan", "--save", "q.safetensors", preexec_fn=limit, status=1,
+    run("train", "--data", ".", "--resume", "q.safetensors", "--steps", "6", "--replan", "--save", "q.safetensors",
+        preexec_fn=limit, status=1,
         err="cannot save.*q.safetensors: File too large")
     assert states("q.safetensors") == before and left() == []
-    train("--steps", "40", "--no-save", "--log", "q.jsonl", preexec_fn=limit, status=1, err="--log q.jsonl: File too large: lines are missing")
+    train("--steps", "40", "--no-save", "--log", "q.jsonl", preexec_fn=limit, status=1,
+          err="--log q.jsonl: File too large: lines are missing")
     train("--steps", "2", "--save", "q.safetensors")
     infer = ["infer", "--weights", "q.safetensors", "--input", "x=x.npy", "--output"]
     open("old.npy", "w").write("old")
@@ -510,12 +553,14 @@ def a_full_disk_keeps_the_old_checkpoint():
     assert os.path.islink("link.npy") and read_npy("old.npy")
     if os.geteuid() == 0 and shutil.which("mount"):
         os.mkdir("small")
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", "small"], capture_output=True).returncode == 0:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", "small"],
+                          capture_output=True).returncode == 0:
             try:
                 train("--steps", "4", "--save", "small/q.safetensors")
                 before = states("small/q.safetensors")
                 open("small/fill", "wb").write(b"x" * 4096)
-                train("--resume", "small/q.safetensors", "--steps", "6", "--replan", "--save", "small/q.safetensors", status=1, err="No space left")
+                train("--resume", "small/q.safetensors", "--steps", "6", "--replan", "--save", "small/q.safetensors",
+                      status=1, err="No space left")
                 assert states("small/q.safetensors") == before
             finally:
                 subprocess.run(["umount", "small"])
@@ -541,7 +586,8 @@ def steps_0_writes_the_initial_state():
     u = philox("dense0.weight", 0)
     for j in (0, 2):
         r = 0.5 * math.sqrt(-2 * math.log(1 - u[j]))
-        assert abs(r * math.cos(2 * math.pi * u[j + 1]) - w[j]) < 1e-7 and abs(r * math.sin(2 * math.pi * u[j + 1]) - w[j + 1]) < 1e-7
+        assert abs(r * math.cos(2 * math.pi * u[j + 1]) - w[j]) < 1e-7 and abs(r * math.sin(2 * math.pi * u[j + 1])
+                                                                               - w[j + 1]) < 1e-7
     b = struct.unpack("<f", t["dense0.bias"][1])[0]
     assert abs(-0.5 + philox("dense0.bias", 0)[0] - b) < 1e-7
     train("--resume", "i.safetensors", "--save", "j.safetensors")
@@ -555,7 +601,8 @@ def the_lines_of_an_epoch():
     lines = r.stdout.splitlines()
     assert len(lines) == 4, lines
     for i, line in enumerate(lines[::2]):
-        assert re.fullmatch(r"epoch %d/2  loss \d+\.\d{4}  mae \d+\.\d{4}  \d+\.\d s  \d+ examples/s" % (i + 1), line), line
+        assert re.fullmatch(r"epoch %d/2  loss \d+\.\d{4}  mae \d+\.\d{4}  \d+\.\d s  \d+ examples/s" % (i + 1),
+                            line), line
     assert re.fullmatch(r"eval  loss \d+\.\d{4}  mae \d+\.\d{4}", lines[1]), lines[1]
     assert r.stderr == ""
     assert train("--quiet", "--no-save").stdout == ""
@@ -570,7 +617,8 @@ def the_log():
     first = [o for o in lines if o.get("epoch") == 0 and "step" in o]
     mean = sum(o["loss"] for o in first) / len(first)
     epoch = [o for o in lines if "step" not in o][0]
-    assert abs(epoch["train"]["loss"] - mean) < 1e-6 * mean and set(epoch) == {"epoch", "train", "eval", "seconds", "examples_per_s"}
+    assert abs(epoch["train"]["loss"] - mean) < 1e-6 * mean and set(epoch) == {"epoch", "train", "eval", "seconds",
+                                                                               "examples_per_s"}
     assert re.match(r'\{"step": 0, "epoch": 0, "loss": [0-9.]+, "rate": 0\.001, "mae"', open("l.jsonl").readline())
     train("--log", "no/such/l.jsonl", "--no-save", status=1, err="--log no/such/l.jsonl: No such file")
 
@@ -582,26 +630,31 @@ def rates():
         return [o["rate"] for o in steps("r.jsonl")]
 
     def close(got, want):
-        assert len(got) == len(want) and all(abs(a - b) <= 1e-8 * abs(b) + 1e-12 for a, b in zip(got, want)), (got, want)
+        assert len(got) == len(want) and all(abs(a - b) <= 1e-8 * abs(b) + 1e-12
+                                             for a, b in zip(got, want)), (got, want)
     close(curve({"kind": "constant", "rate": 1e-3}, "--steps", "3"), [1e-3] * 3)
     warm = lambda t, w: 1e-3 + (0.05 - 1e-3) * t / w
     f = lambda t, w, n: (t - w) / (n - w)
     base = {"from": 1e-3, "peak": 0.05, "to": 1e-4}
     close(curve(dict(base, kind="cosine", warmup_steps=4), "--steps", "20"),
-          [warm(t, 4) if t < 4 else 1e-4 + (0.05 - 1e-4) * (1 + math.cos(math.pi * f(t, 4, 20))) / 2 for t in range(20)])
+          [warm(t, 4) if t < 4 else 1e-4 + (0.05 - 1e-4) * (1 + math.cos(math.pi * f(t, 4, 20))) / 2
+           for t in range(20)])
     close(curve(dict(base, kind="poly", power=2, warmup_epochs=0.5), "--epochs", "2"),
           [warm(t, 6) if t < 6 else 1e-4 + (0.05 - 1e-4) * (1 - f(t, 6, 24)) ** 2 for t in range(24)])
     close(curve(dict(base, kind="linear"), "--steps", "10"), [1e-4 + (0.05 - 1e-4) * (1 - t / 10) for t in range(10)])
-    close(curve({"kind": "step", "rate": 0.01, "at": [1, 2], "factor": 0.1}), [0.01 * 0.1 ** (t // 12) for t in range(36)])
+    close(curve({"kind": "step", "rate": 0.01, "at": [1, 2], "factor": 0.1}),
+          [0.01 * 0.1 ** (t // 12) for t in range(36)])
 
 
 @test
 def a_loss_that_is_not_finite():
     huge = {"RTI_RATE": '{"kind": "constant", "rate": 1e18}'}
     for sink in ("epoch", "off"):
-        r = train("--save", "n.safetensors", "--sink", sink, env=huge, status=1, err=r"the loss of step [0-9]+ is -?(inf|nan).*nothing was saved.*--allow-nan")
+        r = train("--save", "n.safetensors", "--sink", sink, env=huge, status=1,
+                  err=r"the loss of step [0-9]+ is -?(inf|nan).*nothing was saved.*--allow-nan")
         assert not os.path.exists("n.safetensors")
-    r = train("--save", "m.safetensors", "--every", "1", env=huge, status=1, err="last good checkpoint is .*m.safetensors, of step")
+    r = train("--save", "m.safetensors", "--every", "1", env=huge, status=1,
+              err="last good checkpoint is .*m.safetensors, of step")
     step = int(re.search(r"the loss of step (\d+)", r.stderr).group(1))
     assert int(load("m.safetensors")[1]["step"]) == step
     train("--save", "o.safetensors", "--allow-nan", "--log", "o.jsonl", env=huge)
@@ -637,7 +690,8 @@ def on_terminal(columns, *args, **extra):
     import fcntl, termios
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="20000", TERM="xterm", **extra)
-    p = subprocess.Popen([IMAGE, "train", "--data", ".", "--no-save", "--epochs", "1", *args], env=env, stdout=slave, stderr=slave)
+    p = subprocess.Popen([IMAGE, "train", "--data", ".", "--no-save", "--epochs", "1", *args], env=env, stdout=slave,
+                         stderr=slave)
     os.close(slave)
     text = b""
     while True:
@@ -687,9 +741,11 @@ def evaluation():
         assert o["examples"] == 100 and set(o) == {"examples", "loss", "metrics"} and list(o["metrics"]) == ["mae"]
     x, y = read_npy("x.npy")[1], read_npy("y.npy")[1]
     error = [sum(a * b for a, b in zip(x[4 * i:4 * i + 4], (0.5, -0.5, 0.25, 1))) + 0.125 - y[i] for i in range(100)]
-    assert abs(o["loss"] - sum(e * e for e in error) / 100) < 1e-5 and abs(o["metrics"]["mae"] - sum(map(abs, error)) / 100) < 1e-5
+    assert abs(o["loss"] - sum(e * e for e in error) / 100) < 1e-5 and abs(o["metrics"]["mae"]
+                                                                           - sum(map(abs, error)) / 100) < 1e-5
     assert re.match(r"eval  loss", run("eval", "--data", ".", "--weights", "w.safetensors").stdout)
-    run("eval", "--data", ".", "--weights", "w.safetensors", env={"RTI_FULL_ONLY": "why (line.net:1:1)"}, status=1, err=r"100 test examples are no multiple of the batch of 8, and why \(line")
+    run("eval", "--data", ".", "--weights", "w.safetensors", env={"RTI_FULL_ONLY": "why (line.net:1:1)"}, status=1,
+        err=r"100 test examples are no multiple of the batch of 8, and why \(line")
     run("eval", "--weights", "w.safetensors", status=2, err="--data DIR")
     run("eval", "--synthetic", "--weights", "w.safetensors")
 
@@ -711,7 +767,8 @@ def inference():
     bad("no input z", "--input", "z=x.npy", "--output", "pred=p.npy")
     bad("no output prde; did you mean pred", "--input", "x=x.npy", "--output", "prde=p.npy")
     bad("input x is missing", "--output", "pred=p.npy")
-    bad("y.npy holds 100 examples, the inputs before it 9", "--input", "x=part9.npy", "--input", "y=y.npy", "--output", "pred=p.npy") if npy("part9.npy", "<f4", [9, 4], x[:36]) is None else 0
+    bad("y.npy holds 100 examples, the inputs before it 9", "--input", "x=part9.npy", "--input", "y=y.npy", "--output",
+        "pred=p.npy") if npy("part9.npy", "<f4", [9, 4], x[:36]) is None else 0
     bad("do not make input x", "--input", "x=y.npy", "--output", "pred=p.npy")
     bad("No such file", "--input", "x=none.npy", "--output", "pred=p.npy")
     run("infer", "--weights", "w.safetensors", "--input", "x", "--output", "pred=p.npy", status=2, err="NAME=FILE")
@@ -724,10 +781,13 @@ def weights_and_partial():
     weights("w.safetensors")
     train("--weights", "w.safetensors", "--steps", "0", "--save", "a.safetensors")
     assert load("a.safetensors")[0]["dense0.weight"][1] == f(0.5, -0.5, 0.25, 1.0)
-    safetensors("m.safetensors", {"dense0.weights": ("F32", [1, 4], f(1, 2, 3, 4)), "dense0.bias": ("F32", [1], f(9)), "other": ("F32", [1], f(0))})
-    train("--weights", "m.safetensors", "--steps", "0", status=1, err="parameter dense0.weight is missing .there is dense0.weights.*--partial")
+    safetensors("m.safetensors", {"dense0.weights": ("F32", [1, 4], f(1, 2, 3, 4)), "dense0.bias": ("F32", [1], f(9)),
+                                  "other": ("F32", [1], f(0))})
+    train("--weights", "m.safetensors", "--steps", "0", status=1,
+          err="parameter dense0.weight is missing .there is dense0.weights.*--partial")
     r = train("--weights", "m.safetensors", "--partial", "--steps", "0", "--save", "b.safetensors")
-    assert "dense0.weight is not in the file" in r.stderr and "no dense0.weights, other: left over" in r.stderr.replace("\n", " "), r.stderr
+    assert "dense0.weight is not in the file" in r.stderr and "no dense0.weights, other: left over" in r.stderr.replace(
+        "\n", " "), r.stderr
     run("train", "--steps", "0", "--save", "i.safetensors")
     assert load("b.safetensors")[0]["dense0.weight"][1] == load("i.safetensors")[0]["dense0.weight"][1]
     assert load("b.safetensors")[0]["dense0.bias"][1] == f(9)
@@ -736,7 +796,8 @@ def weights_and_partial():
     safetensors("t.safetensors", {"dense0.weight": ("I32", [1, 4], f(1, 2, 3, 4)), "dense0.bias": ("F32", [1], f(9))})
     train("--weights", "t.safetensors", status=1, err=r"dense0.weight is i32\[1, 4\]")
     bf16 = b"".join(f(v)[2:] for v in (0.5, -0.5, 0.25, 1.0))
-    safetensors("h.safetensors", {"dense0.weight": ("BF16", [1, 4], bf16), "dense0.bias": ("F64", [1], struct.pack("<d", 0.125))})
+    safetensors("h.safetensors", {"dense0.weight": ("BF16", [1, 4], bf16),
+                                  "dense0.bias": ("F64", [1], struct.pack("<d", 0.125))})
     train("--weights", "h.safetensors", "--steps", "0", "--save", "c.safetensors")
     assert states("c.safetensors") == states("a.safetensors")
     train("--resume", "w.safetensors", status=1, err="no checkpoint of a training; --weights")
@@ -764,7 +825,8 @@ def damaged_checkpoints():
         data = bytearray(blob)
         data[bit // 8] ^= 1 << bit % 8
         open("bad.safetensors", "wb").write(data)
-        p = subprocess.run([IMAGE, "eval", "--data", ".", "--weights", "bad.safetensors"], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True)
+        p = subprocess.run([IMAGE, "eval", "--data", ".", "--weights", "bad.safetensors"],
+                           env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True)
         assert p.returncode == 1 and p.stderr, (bit, p.returncode, p.stdout, p.stderr)
     f4 = struct.pack("<4f", 1, 2, 3, 4)
 
@@ -773,7 +835,8 @@ def damaged_checkpoints():
         open("bad.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
         run("eval", "--data", ".", "--weights", "bad.safetensors", status=1, err=err)
     w = {"dtype": "F32", "shape": [1, 4], "data_offsets": [0, 16]}
-    header("overlaps", {"dense0.weight": w, "dense0.bias": {"dtype": "F32", "shape": [4], "data_offsets": [8, 24]}, "x": {"dtype": "F32", "shape": [2], "data_offsets": [24, 32]}})
+    header("overlaps", {"dense0.weight": w, "dense0.bias": {"dtype": "F32", "shape": [4], "data_offsets": [8, 24]},
+                        "x": {"dtype": "F32", "shape": [2], "data_offsets": [24, 32]}})
     header("hole", {"dense0.weight": w, "dense0.bias": {"dtype": "F32", "shape": [3], "data_offsets": [20, 32]}})
     header("lie outside", {"dense0.weight": dict(w, data_offsets=[0, 64])})
     header("its type and shape need", {"dense0.weight": dict(w, shape=[1, 5])})
@@ -782,7 +845,8 @@ def damaged_checkpoints():
     header("no data_offsets", {"dense0.weight": dict(w, data_offsets=[16])})
     open("bad.safetensors", "wb").write(struct.pack("<Q", 200) + b"[" * 200)
     run("eval", "--data", ".", "--weights", "bad.safetensors", status=1, err="nested too deeply")
-    text = json.dumps({"a": dict(w, shape=[4])})[:-1] + ', "a": {"dtype": "F32", "shape": [4], "data_offsets": [16, 32]}}'
+    text = json.dumps({"a": dict(w,
+                                 shape=[4])})[:-1] + ', "a": {"dtype": "F32", "shape": [4], "data_offsets": [16, 32]}}'
     open("bad.safetensors", "wb").write(struct.pack("<Q", len(text)) + text.encode() + f4 + f4)
     run("eval", "--data", ".", "--weights", "bad.safetensors", status=1, err="stands there twice")
 
@@ -800,7 +864,7 @@ def bad_npy_files():
     def bad(err, name="b.npy", files=None):
         train("--no-save", env=reader("npy", files or [name] + good[1:]), status=1, err=err)
     bad("no file matches none", "none*.npy")
-    train("--no-save", "--data", "nowhere", status=2, err="--data") if False else run("train", "--data", "nowhere", "--no-save", status=1, err="--data nowhere: No such file")
+    run("train", "--data", "nowhere", "--no-save", status=1, err="--data nowhere: No such file")
     bad("names 2 files, the model has 3 inputs", files=good[:2])
     open("b.npy", "wb").write(b"")
     bad("b.npy: not a .npy file")
@@ -814,7 +878,8 @@ def bad_npy_files():
     bad("Fortran order")
     npy("b.npy", "<f4", [100, 4], x, head="{'descr': '<c8', 'fortran_order': False, 'shape': (100, 4), }")
     bad("'<c8' is not one of f8 f4 f2 i8 i4 u1 b1 i2 u2 i1: numpy's astype makes it one")
-    npy("b.npy", "<f4", [100, 4], x, head="{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 4), }")
+    npy("b.npy", "<f4", [100, 4], x, head="{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, "
+                                          "4), }")
     bad("bad header")
     npy("b.npy", "<f4", [100, 4], x, head="{'descr': '<f4'")
     bad("bad header")
@@ -828,7 +893,8 @@ def bad_npy_files():
         npy(n + ".npy", "<f4", [5, 4] if n == "sx" else [5], [0] * (20 if n == "sx" else 5))
     bad("5 training examples are fewer than one batch of 8", files=["sx.npy", "sy.npy", "sl.npy"])
     npy("big.npy", "<i8", [100], [1 << 40] * 100)
-    train("--no-save", env=dict(reader("npy", good[:2] + ["big.npy"]), RTI_LIMIT="0"), status=1, err="1099511627776 does not fit in i32, the type of input label")
+    train("--no-save", env=dict(reader("npy", good[:2] + ["big.npy"]), RTI_LIMIT="0"), status=1,
+          err="1099511627776 does not fit in i32, the type of input label")
     for version in (2, 3):
         npy("b.npy", "<f8", [100, 4], x, version=version)
         train("--no-save", env=reader("npy", ["b.npy"] + good[1:]))
@@ -847,7 +913,8 @@ def globs_and_gzip():
     train("--save", "b.safetensors", env=reader("npy", ["part_*.npy", "y.npy", "label.npy"]))
     assert states("a.safetensors") == states("b.safetensors")
     open("part_b.npy", "wb").write(gz[:-20])
-    train("--no-save", env=reader("npy", ["part_*.npy", "y.npy", "label.npy"]), status=1, err="part_b.npy: gzip: truncated")
+    train("--no-save", env=reader("npy", ["part_*.npy", "y.npy", "label.npy"]), status=1,
+          err="part_b.npy: gzip: truncated")
     open("part_b.npy", "wb").write(gz[:30] + b"\xff\xff" + gz[32:])
     train("--no-save", env=reader("npy", ["part_*.npy", "y.npy", "label.npy"]), status=1, err="part_b.npy: gzip: ")
     os.mkdir("od[d]*")
@@ -874,9 +941,12 @@ def idx_files():
 
     def bad(err):
         train("--no-save", env=reader("idx", ["x.idx", "y.idx", "b.idx"]), status=1, err=err)
-    train("--no-save", env=reader("idx", ["l.idx", "l.idx", "l.idx"]), status=1, err=r"input label is fed by .*l.idx: .*l.idx: holds u8\[100\], which cannot be reshaped to input x")
-    train("--no-save", env=reader("idx", ["x.idx", "y.idx", "y.idx"]), status=1, err=r"y.idx: \S+ is no whole number, and input label is i32, a label or id \(element 0, example 0\)")
-    train("--no-save", "--data", "l.idx", env=reader("idx", ["x.idx", "y.idx", "l.idx"]), status=1, err="--data l.idx: is a file; --data names the folder that holds x.idx")
+    train("--no-save", env=reader("idx", ["l.idx", "l.idx", "l.idx"]), status=1,
+          err=r"input label is fed by .*l.idx: .*l.idx: holds u8\[100\], which cannot be reshaped to input x")
+    train("--no-save", env=reader("idx", ["x.idx", "y.idx", "y.idx"]), status=1,
+          err=r"y.idx: \S+ is no whole number, and input label is i32, a label or id \(element 0, example 0\)")
+    train("--no-save", "--data", "l.idx", env=reader("idx", ["x.idx", "y.idx", "l.idx"]), status=1,
+          err="--data l.idx: is a file; --data names the folder that holds x.idx")
     open("b.idx", "wb").write(b"\0\0")
     bad("b.idx: not an IDX file")
     idx("b.idx", 10, [100], b"\0" * 100)
@@ -901,11 +971,14 @@ def cifar_files():
 @test
 def bench_reports():
     o = json.loads(run("bench", "--steps", "5", "--warmup", "2", "--repeat", "2", "--json", "--threads", "2").stdout)
-    for key in ("model", "target", "precision", "mode", "batch", "threads", "steps", "repeats", "gflop_per_step", "gflops", "peak_share", "peak_rss_bytes",
+    for key in ("model", "target", "precision", "mode", "batch", "threads", "steps", "repeats", "gflop_per_step",
+                "gflops", "peak_share", "peak_rss_bytes",
                 "kernels_per_step", "first_step_s"):
         assert key in o, key
-    assert o["mode"] == "train" and o["steps"] == 5 and o["repeats"] == 2 and o["threads"] == 2 and o["batch"] == 8 and o["kernels_per_step"] == 5
-    assert o["examples_per_s"]["min"] <= o["examples_per_s"]["median"] <= o["examples_per_s"]["max"] and "suspect" not in o
+    assert o["mode"] == "train" and o["steps"] == 5 and o["repeats"] == 2 and o["threads"] == 2 and o[
+        "batch"] == 8 and o["kernels_per_step"] == 5
+    assert o["examples_per_s"]["min"] <= o["examples_per_s"]["median"] <= o["examples_per_s"][
+        "max"] and "suspect" not in o
     assert abs(o["ms_per_step"]["median"] * o["examples_per_s"]["median"] / 8000 - 1) < 1e-6
     o = json.loads(run("bench", "--mode", "infer", "--steps", "5", "--json", "--profile", "t.json").stdout)
     assert o["mode"] == "infer" and [k["name"] for k in o["kernels"]] == ["pack", "pred"]
@@ -916,17 +989,21 @@ def bench_reports():
     # a step is a call: their mean cannot lie outside of what the calls took
     assert us["min"] <= 1e3 * o["ms_per_step"]["max"] and 1e3 * o["ms_per_step"]["min"] <= us["max"] + 50, o
     r = run("bench", "--mode", "infer", "--latency", "--steps", "5", "--repeat", "1")
-    assert re.search(r"^latency us +[0-9.]+ median, [0-9.]+ 99th percentile, [0-9.]+ min, [0-9.]+ max$", r.stdout, re.M), r.stdout
+    assert re.search(r"^latency us +[0-9.]+ median, [0-9.]+ 99th percentile, [0-9.]+ min, [0-9.]+ max$", r.stdout,
+                     re.M), r.stdout
     assert "latency" not in run("bench", "--mode", "infer", "--steps", "5", "--repeat", "1").stdout
-    run("bench", "--latency", "--steps", "1", status=1, err="--latency times calls of an inference: use it with --mode infer")
+    run("bench", "--latency", "--steps", "1", status=1,
+        err="--latency times calls of an inference: use it with --mode infer")
     r = run("bench", "--steps", "3", "--repeat", "1", "--data", ".", "--profile=u.json", "--sink", "off")
     assert "update" in r.stdout and "examples/s" in r.stdout
     events = json.load(open("u.json"))["traceEvents"]
     lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     kernels = [e for e in events if e["ph"] == "X" and e["cat"] == "kernel"]
     steps = [e["name"] for e in events if e["ph"] == "X" and e["cat"] == "step"]
-    assert steps == ["step 1", "step 2", "step 3"] and {e["tid"] for e in events if e.get("cat") == "step"} == {0}, steps
-    assert lanes == ({1: "device 1"} if DEVICE else {1: "thread 1", 2: "thread 2"}) | {0: "steps"} and {e["tid"] for e in kernels} <= set(lanes), events
+    assert steps == ["step 1", "step 2", "step 3"] and {e["tid"] for e in events
+                                                        if e.get("cat") == "step"} == {0}, steps
+    assert lanes == ({1: "device 1"} if DEVICE else {1: "thread 1", 2: "thread 2"}) | {0: "steps"}, events
+    assert {e["tid"] for e in kernels} <= set(lanes), events
     assert len(kernels) >= 3 * 5 and sum(e["name"] == kernels[0]["name"] for e in kernels) >= 3     # three steps
     for tid in lanes:                                 # what one thread does comes one after the other
         mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels if e["tid"] == tid)
@@ -934,13 +1011,15 @@ def bench_reports():
     r = run("bench", "--steps", "3", "--repeat", "1", "--data", ".", "--profile=top")
     rows = re.findall(r"^ +([0-9.]+) +([0-9.]+)% +(?:([0-9]+)%|-)  (.*)\n +(\S+?)(?:: (.*))?$", r.stdout, re.M)
     assert len(rows) == 5 and [float(x[0]) for x in rows] == sorted((float(x[0]) for x in rows), reverse=True), r.stdout
-    assert "a kernel's name: graph" in r.stdout and "the other 0 kernels" in r.stdout and not os.path.exists("top"), r.stdout
+    assert "a kernel's name: graph" in r.stdout and "the other 0 kernels" in r.stdout and not os.path.exists(
+        "top"), r.stdout
 
 
 @test
 def info_reports():
     o = json.loads(run("info", "--json").stdout)
-    assert o["model"] == "line" and o["arch"] == ["any"] and o["parameters"] == 5 and o["inputs"][0] == {"name": "x", "dtype": "f32", "shape": [8, 4]}
+    assert o["model"] == "line" and o["arch"] == ["any"] and o["parameters"] == 5 and o["inputs"][0] == {
+        "name": "x", "dtype": "f32", "shape": [8, 4]}
     assert [x["name"] for x in o["outputs"]] == ["pred"] and o["kernels_per_step"] == 5
     assert "dense0" in run("info").stdout
 
@@ -955,25 +1034,37 @@ def the_command_line():
     run("trian", status=2, err="did you mean train")
     run("train", "--epoch", "3", status=2, err="did you mean --epochs")
     run("train", "--lr", "0.1", status=2, err="unknown option --lr; did you mean --rate?")
-    run("train", "--batch-size", "8", status=2, err="unknown option --batch-size; the batch is fixed when building: mantou build --batch N")
+    run("train", "--batch-size", "8", status=2,
+        err="unknown option --batch-size; the batch is fixed when building: mantou build --batch N")
     run("train", "--json", status=2, err="--json is no option of train")
     run("train", "--epochs", status=2, err="--epochs wants N")
     run("train", "--epochs", "x", status=2, err="wants a number")
     run("train", "--epochs", "-1", status=2, err="number from 0")
     run("train", "--threads=0", status=2, err="number from 1")
     most = 10 ** 15
-    for command, option, low, high in (("train", "--epochs", 0, most), ("train", "--steps", 0, most), ("train", "--stop", 0, most), ("train", "--every", 1, most),
-                                       ("train", "--sink", 1, most), ("train", "--threads", 1, 4096), ("eval", "--threads", 1, 4096), ("bench", "--warmup", 0, 10 ** 9),
-                                       ("bench", "--steps", 1, 10 ** 9), ("bench", "--repeat", 1, 10 ** 5), ("bench", "--sink", 1, most), ("infer", "--seed", -2 ** 63, 2 ** 63 - 1)):
-        for value in (low - 1, high + 1, 2305843009213693953, 2 ** 63 - 1, 2 ** 63, 2 ** 64 + 2, -2 ** 63 - 1, "1x", "1 ", " 1", "+1", "0x10", "1e3", "1.0", "", "-"):
+    for command, option, low, high in (("train", "--epochs", 0, most), ("train", "--steps", 0, most),
+                                       ("train", "--stop", 0, most), ("train", "--every", 1, most),
+                                       ("train", "--sink", 1, most), ("train", "--threads", 1, 4096),
+                                       ("eval", "--threads", 1, 4096), ("bench", "--warmup", 0, 10 ** 9),
+                                       ("bench", "--steps", 1, 10 ** 9), ("bench", "--repeat", 1, 10 ** 5),
+                                       ("bench", "--sink", 1, most), ("infer", "--seed", -2 ** 63, 2 ** 63 - 1)):
+        for value in (low - 1, high + 1, 2305843009213693953, 2 ** 63 - 1, 2 ** 63, 2 ** 64 + 2, -2 ** 63 - 1, "1x",
+                      "1 ", " 1", "+1", "0x10", "1e3", "1.0", "", "-"):
             if isinstance(value, int) and low <= value <= high:
                 continue
-            run(command, "%s=%s" % (option, value), status=2, err=r"%s wants .*a number from %d to %d, not '%s'" % (option, low, high, re.escape(str(value))))
-    train("--epochs", str(most), "--no-save", status=1, err="%d epochs of 12 steps are more than %d steps" % (most, most))
+            run(command, "%s=%s" % (option, value), status=2, err=r"%s wants .*a number from %d to %d, not '%s'"
+                % (option, low, high, re.escape(str(value))))
+    train("--epochs", str(most), "--no-save", status=1, err="%d epochs of 12 steps are more than %d steps"
+          % (most, most))
     for option in ("--steps", "--stop"):
-        train(option, str(most), "--steps" if option == "--stop" else "--stop", "2", "--no-save", "--every", str(most), "--sink", str(most))
-    r = None if DEVICE else subprocess.run(["sh", "-c", 'ulimit -v 400000; exec "$0" train --data . --no-save --threads 4096', IMAGE], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True)
-    assert DEVICE or r.returncode == 1 and re.search(r"scratch memory of thread \d+ of 4096 needs 2.0 MiB|thread \d+ of 4096 could not be started", r.stderr), r.stderr
+        train(option, str(most), "--steps" if option == "--stop" else "--stop", "2", "--no-save", "--every", str(most),
+              "--sink", str(most))
+    r = None if DEVICE else subprocess.run(["sh", "-c",
+                                            'ulimit -v 400000; exec "$0" train --data . --no-save --threads 4096',
+                                            IMAGE], env=dict(os.environ, RTI_READER=NPY), capture_output=True,
+                                            text=True)
+    assert DEVICE or r.returncode == 1 and re.search(r"scratch memory of thread \d+ of 4096 needs 2.0 MiB|thread \d+ "
+                                                     r"of 4096 could not be started", r.stderr), r.stderr
     run("train", "--epochs", "2", "--steps", "3", status=2, err="exclude each other")
     run("train", "--partial", status=2, err="--weights")
     run("train", "--replan", status=2, err="--resume")

@@ -25,7 +25,8 @@ with tempfile.TemporaryDirectory() as folder:
         with open(path, "w") as f:
             f.write("%s\nrate %s batch %s\n" % (clusters[cluster], given[0][1], batch))
             f.writelines("measured %d %s\n" % row for row in given[1:])
-        out = subprocess.run([mantou, "scale", "models/resnet50.net", "--arch", "x86-64-v3", "--cluster", path, "--json",
+        out = subprocess.run([mantou, "scale", "models/resnet50.net", "--arch", "x86-64-v3", "--cluster", path,
+                              "--json",
                               "--processes", ",".join(str(cards) for cards, _ in held)], capture_output=True, text=True)
         if out.returncode:
             sys.exit("FAIL scale, %s %s: %s" % (source, name, out.stderr))

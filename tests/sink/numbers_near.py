@@ -1,4 +1,5 @@
-"""numbers_near.py: what a run left, compared: bit for bit with another, or within bounds that the precision gives. Standard library only; test_sink.py and ../gpu use it."""
+"""numbers_near.py: what a run left, compared: bit for bit with another, or within bounds that the precision gives.
+Standard library only; test_sink.py and ../gpu use it."""
 import array, math, os, sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "runtime"))
@@ -13,7 +14,8 @@ def bits(save):
 
 
 def tensors(path):
-    return {k: array.array("f", raw) for k, (v, raw) in base.load(path)[0].items() if v["dtype"] == "F32" and not k.startswith("loss_scale")}
+    return {k: array.array("f", raw) for k, (v, raw) in base.load(path)[0].items() if v["dtype"] == "F32"
+            and not k.startswith("loss_scale")}
 
 
 def distance(a, b):
@@ -25,8 +27,9 @@ def losses(path):
 
 
 def near(precision, got, beside, truth, start):
-    """Each tensor of the checkpoint GOT is near that of the interpreter in double, TRUTH. BESIDE, the CPU's, shows how far rounding takes a tensor in this model: three times
-    that, and what sixteen roundings in a row make of a tensor's way from START, and four of the f32 numbers that hold it."""
+    """Each tensor of the checkpoint GOT is near that of the interpreter in double, TRUTH. BESIDE, the CPU's, shows how
+    far rounding takes a tensor in this model: three times that, and what sixteen roundings in a row make of a tensor's
+    way from START, and four of the f32 numbers that hold it."""
     t = [tensors(p + ".st") for p in (got, beside, truth, start)]
     assert t[0].keys() == t[1].keys() == t[2].keys()
     moved = 0
@@ -41,4 +44,5 @@ def near(precision, got, beside, truth, start):
     assert len(l[0]) == len(l[1]) == len(l[2]) > 0
     worst = max(abs(b - c) for b, c in zip(l[1], l[2]))
     for a, c in zip(l[0], l[2]):
-        assert abs(a - c) <= 3 * worst + 2 * UNIT[precision] * abs(c) + 4 * UNIT["f32"] * abs(c), "losses %s, CPU %s, interpreter %s" % tuple(l)
+        assert abs(a - c) <= 3 * worst + 2 * UNIT[precision] * abs(c) + 4 * UNIT["f32"] * abs(
+            c), "losses %s, CPU %s, interpreter %s" % tuple(l)

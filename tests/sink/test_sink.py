@@ -1,7 +1,8 @@
-"""test_sink.py MANTOU [TEST]: executables of target cuda, built from .net files, on the driver that MANTOU_LIBCUDA names. Standard library only.
+"""test_sink.py MANTOU [TEST]: executables of target cuda, built from .net files, on the driver that MANTOU_LIBCUDA
+names. Standard library only.
 
-Near the interpreter and as near as the CPU's executable is; the same bits in every sink mode, for every order of what is free, killed, stopped, and beside
-another process; what the host calls while a loop runs."""
+Near the interpreter and as near as the CPU's executable is; the same bits in every sink mode, for every order of what
+is free, killed, stopped, and beside another process; what the host calls while a loop runs."""
 import contextlib, gzip, json, math, os, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -12,7 +13,8 @@ import test_runtime as base
 from numbers_near import UNIT, bits, losses, near, tensors
 LONG = bool(os.environ.get("LONG"))
 tests = []
-NETS = {"resnet": ("f32", "bf16", "f16"), "lenet": ("f32", "bf16", "f16"), "gpt": ("f32", "bf16", "f16"), "lstm": ("f32", "bf16", "f16")}
+NETS = {"resnet": ("f32", "bf16", "f16"), "lenet": ("f32", "bf16", "f16"), "gpt": ("f32", "bf16", "f16"),
+        "lstm": ("f32", "bf16", "f16")}
 # shards of a batch: numbers by place, statistics of the shard, labels counted first, shards in step
 SHARDED = {"attention": ("f32", "f16"), "norm": ("f32",), "ignored": ("f32", "bf16"), "stats": ("f32",)}
 
@@ -27,7 +29,8 @@ def test(f):
 
 
 # ---- programs and runs
-# ptxas takes half the time of a build, for code that the simulated device does not run: of one model and one test of other architectures
+# ptxas takes half the time of a build, for code that the simulated device does not run: of one model and one test of
+# other architectures
 ARCH, PTX = ["--arch", "sm_80"], ["--ptx-only"]
 
 
@@ -46,7 +49,8 @@ def program(net, precision="f32", target="cuda", *args):
     """The executable, built when first asked for; every kind of CPU's has one name of a file here."""
     name = "-".join([net, precision, target] + [re.sub("[^a-z0-9]", "", a) for a in args])
     if not os.path.exists(name):
-        build(name, source(net), "--precision", precision, "--target", target, *(ARCH + (PTX if net != "lenet" else []) if target == "cuda" and "--arch" not in args else []),
+        build(name, source(net), "--precision", precision, "--target", target,
+              *(ARCH + (PTX if net != "lenet" else []) if target == "cuda" and "--arch" not in args else []),
               *(["--batch", "4"] if net == "lenet" else []), *args)
     return os.path.abspath(name)
 
@@ -60,8 +64,10 @@ def data(image):
 
 
 def run(image, *args, status=0, err=None, **env):
-    r = subprocess.run([image] + [str(a) for a in args], env=dict(os.environ, **env), capture_output=True, text=True, timeout=600)
-    shown = "%s %s: exit %d\n%s%s" % (os.path.basename(image), " ".join(map(str, args)), r.returncode, r.stdout, r.stderr)
+    r = subprocess.run([image] + [str(a) for a in args], env=dict(os.environ, **env), capture_output=True, text=True,
+                       timeout=600)
+    shown = "%s %s: exit %d\n%s%s" % (os.path.basename(image), " ".join(map(str, args)), r.returncode, r.stdout,
+                                      r.stderr)
     assert r.returncode == status, shown
     assert err is None or re.search(err, r.stderr), "expected %r; %s" % (err, shown)
     assert "simulated device:" not in r.stderr, shown
@@ -73,7 +79,8 @@ def train(image, save, *args, evaluate=False, **more):
     with contextlib.suppress(FileNotFoundError):
         os.unlink(save + ".log")
     given = [] if "--steps" in args or "--epochs" in args else ["--steps", steps(image)]
-    return run(image, "train", *data(image), "--save", save + ".st", "--log", save + ".log", "--quiet", *given, *args, *([] if evaluate else ["--no-eval"]), **more)
+    return run(image, "train", *data(image), "--save", save + ".st", "--log", save + ".log", "--quiet", *given, *args,
+               *([] if evaluate else ["--no-eval"]), **more)
 
 
 def counted(image, *args, **more):
@@ -83,7 +90,8 @@ def counted(image, *args, **more):
 
 def reference(net, precision):
     """The interpreter in f32, at start and after steps(net), and the CPU's program after as many."""
-    for name, image, n in ((net + ".truth", program(net, "f32", "ref"), steps(net)), (net + ".start", program(net, "f32", "cpu"), "0"),
+    for name, image, n in ((net + ".truth", program(net, "f32", "ref"), steps(net)),
+                           (net + ".start", program(net, "f32", "cpu"), "0"),
                            (net + "." + precision + ".cpu", program(net, precision, "cpu"), steps(net))):
         if not os.path.exists(name + ".st"):
             train(image, name, "--steps", n)
@@ -97,11 +105,14 @@ def trains(net, precision):
         train(image, name)
         near(precision, name, *reference(net, precision))
         want = bits(name)
-        all_ways = LONG or precision == "f32"                                # what a mode launches does not follow from the precision
+        # what a mode launches does not follow from the precision
+        all_ways = LONG or precision == "f32"
         for seed, sink in enumerate(("off", "1", "2", "epoch") if all_ways else ("off", "epoch"), 2):
             train(image, "again", "--sink", sink, MANTOU_SIM_SEED=str(seed), MANTOU_SIM_THREADS=str(seed - 1))
-            assert bits("again") == want, "--sink %s: %s" % (sink, "checkpoints differ" if bits("again")[1] == want[1] else "losses differ")
-        for sink in ("epoch",) if net == "lenet" or not all_ways else ("3", "epoch"):        # 2 is within an epoch and within what a launch would do
+            assert bits("again") == want, "--sink %s: %s" % (sink, "checkpoints differ" if bits("again")[1] == want[1]
+                                                             else "losses differ")
+        # 2 is within an epoch and within what a launch would do
+        for sink in ("epoch",) if net == "lenet" or not all_ways else ("3", "epoch"):
             train(image, "half", "--stop", "2", "--sink", sink)
             assert base.load("half.st")[1]["step"] == "2"
             train(image, "half", "--resume", "half.st")
@@ -130,8 +141,10 @@ def other_architectures():
         image = program(net, precision, "cuda", "--arch", arch, *PTX)
         train(image, "other", MANTOU_SIM_SM=sm)
         near(precision, "other", *reference(net, precision))
-        run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="needs compute capability", MANTOU_SIM_SM="70")
-    image = program("lstm", "f32", "cuda", "--arch", "sm_75,sm_80")          # the simulated device takes PTX, which the last has
+        run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="needs compute capability",
+            MANTOU_SIM_SM="70")
+    # the simulated device takes PTX, which the last has
+    image = program("lstm", "f32", "cuda", "--arch", "sm_75,sm_80")
     for sm in ("80", "90"):
         train(image, "other", MANTOU_SIM_SM=sm)
         near("f32", "other", *reference("lstm", "f32"))
@@ -139,18 +152,24 @@ def other_architectures():
 
 @test
 def by_wgmma():
-    """Contractions by wgmma where a tuning file says so, near the reference; another card's image beside them goes by mma.sync."""
-    for precision, first, second in (("bf16", "m=64,n=64,k=64,stages=3,groups=1", 0), ("f16", "m=128,n=64,k=64,stages=4,groups=2", 1)):
+    """Contractions by wgmma where a tuning file says so, near the reference; another card's image beside them goes by
+    mma.sync."""
+    for precision, first, second in (("bf16", "m=64,n=64,k=64,stages=3,groups=1", 0),
+                                     ("f16", "m=128,n=64,k=64,stages=4,groups=2", 1)):
         args = [source("eights"), "--target", "cuda", "--precision", precision]
-        shown = [subprocess.run([MANTOU, "explain", *args, layer, "--arch", "sm_90a"], capture_output=True, text=True).stdout for layer in ("stem", "bottleneck0", "dense0", "head")]
+        shown = [subprocess.run([MANTOU, "explain", *args, layer, "--arch", "sm_90a"], capture_output=True,
+                                text=True).stdout for layer in ("stem", "bottleneck0", "dense0", "head")]
         records = sorted({x for x in "".join(shown).splitlines() if x.startswith("cuda sm_90a ")})
-        tuned = [re.sub(" : mma.1{.*", " : wgmma.1{%s%s}" % (first, ",split=2" if second and "conv2d.dw" in x else ""), x) for x in records]
+        tuned = [re.sub(" : mma.1{.*", " : wgmma.1{%s%s}" % (first, ",split=2" if second and "conv2d.dw" in x else ""),
+                        x) for x in records]
         with open("wgmma.tune", "w") as f:
             f.write("\n".join(tuned) + "\n")
-        r = subprocess.run([MANTOU, "dump", *args, "--arch", "sm_90a", "--tuning", "wgmma.tune", "--stage", "selected"], capture_output=True, text=True)
+        r = subprocess.run([MANTOU, "dump", *args, "--arch", "sm_90a", "--tuning", "wgmma.tune", "--stage", "selected"],
+                           capture_output=True, text=True)
         kinds = [len(re.findall('"%s{' % k, r.stdout)) for k in ("wgmma", "mma")]
         assert kinds[0] > 20 and kinds[0] > 3 * kinds[1], (kinds, len(records), r.stderr)
-        # the simulated device takes PTX alone, which the last image has; machine code of both and all that may go wrong for the first precision, as it knows none
+        # the simulated device takes PTX alone, which the last image has; machine code of both and all that may go wrong
+        # for the first precision, as it knows none
         archs = PTX + ["--arch", "sm_90a"] if second else ["--arch", "sm_80,sm_90a"]
         image = program("eights", precision, "cuda", *archs, "--tuning", "wgmma.tune")
         train(image, "eights")
@@ -161,7 +180,8 @@ def by_wgmma():
         if second and not LONG:
             continue
         # tensor maps: a driver without, a call that fails, a descriptor that was damaged
-        run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="no cuTensorMapEncodeTiled", MANTOU_SIM_MISSING="cuTensorMapEncodeTiled")
+        run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="no cuTensorMapEncodeTiled",
+            MANTOU_SIM_MISSING="cuTensorMapEncodeTiled")
         blob = open(image, "rb").read()
         maps = re.search(rb'"maps": \[\[[0-9,]*,0,1\]', blob)
         with open("damaged", "wb") as f:
@@ -171,7 +191,8 @@ def by_wgmma():
         box = re.search(rb'"maps": \[\[[0-9]*,[0-9]*,[0-9]*,64', blob)
         with open("damaged", "wb") as f:
             f.write(blob[:box.end() - 2] + b"63" + blob[box.end():])
-        run("./damaged", "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="cuTensorMapEncodeTiled: .*kernel train_|kernel train_.*cuTensorMapEncodeTiled: ")
+        run("./damaged", "train", "--synthetic", "--no-save", "--steps", "1", status=1,
+            err="cuTensorMapEncodeTiled: .*kernel train_|kernel train_.*cuTensorMapEncodeTiled: ")
         image = program("eights", precision, "cuda", "--arch", "sm_90a,sm_80", "--tuning", "wgmma.tune")
         for sm in ("80", "90"):
             train(image, "other", MANTOU_SIM_SM=sm)
@@ -181,8 +202,10 @@ def by_wgmma():
 
 @test
 def weights_held_by_several_blocks():
-    """Recurrences whose weights stay in the registers of blocks that wait for each other: the bits of blocks that read them for themselves, in other orders of blocks and in every sink mode."""
-    shown = subprocess.run([MANTOU, "dump", source("held"), "--target", "cuda", "--arch", "sm_80", "--stage", "selected"], capture_output=True, text=True).stdout
+    """Recurrences whose weights stay in the registers of blocks that wait for each other: the bits of blocks that read
+    them for themselves, in other orders of blocks and in every sink mode."""
+    shown = subprocess.run([MANTOU, "dump", source("held"), "--target", "cuda", "--arch", "sm_80", "--stage",
+                            "selected"], capture_output=True, text=True).stdout
     kernels = re.findall(r'"cells{examples=\d+,threads=\d+(,blocks=\d+)?}', shown)
     assert len(kernels) >= 6 and all(kernels), shown
     train(program("held", "f32", "cuda", "--disable", "held"), "alone", "--steps", "3")
@@ -191,11 +214,14 @@ def weights_held_by_several_blocks():
         train(image, "held", "--steps", "3", "--sink", sink, MANTOU_SIM_SEED=seed)
         assert bits("held") == bits("alone"), sink
     most = max(int(n) for n in re.findall(r",blocks=(\d+)}", shown))
-    run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, MANTOU_SIM_SMS="1", MANTOU_SIM_BLOCKS=str(most - 1),
-        err=r"kernel train_\w+ has %d blocks that wait for each other, the device holds %d at a time .1 multiprocessors, %d blocks each.: mantou build --disable held" % (most, most - 1, most - 1))
+    run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, MANTOU_SIM_SMS="1",
+        MANTOU_SIM_BLOCKS=str(most - 1),
+        err=r"kernel train_\w+ has %d blocks that wait for each other, the device holds %d at a time .1 "
+            r"multiprocessors, %d blocks each.: mantou build --disable held" % (most, most - 1, most - 1))
     train(image, "held", "--steps", "3", MANTOU_SIM_SMS="1", MANTOU_SIM_BLOCKS=str(most))
     assert bits("held") == bits("alone")
-    kernels = json.loads(run(image, "bench", "--synthetic", "--steps", "1", "--warmup", "1", "--json", "--profile", MANTOU_SIM_BLOCKS="3").stdout)["kernels"]
+    kernels = json.loads(run(image, "bench", "--synthetic", "--steps", "1", "--warmup", "1", "--json", "--profile",
+                             MANTOU_SIM_BLOCKS="3").stdout)["kernels"]
     assert max(k["blocks_per_sm"] for k in kernels) == 3 and all(k["blocks_per_sm"] > 0 for k in kernels), kernels
 
 
@@ -203,7 +229,8 @@ def weights_held_by_several_blocks():
 def overflows_change_nothing_but_the_scale():
     path = os.path.join(root, "tests", "train", "f16", "overflow.net")
     for more in ([], ["-D", "batches=2", "-D", "clip=1.0"]):
-        image, cpu = (build("overflow-" + t, path, "--precision", "f16", "--target", t, *(ARCH + PTX if t == "cuda" else []), *more) for t in ("cuda", "cpu"))
+        image, cpu = (build("overflow-" + t, path, "--precision", "f16", "--target", t,
+                            *(ARCH + PTX if t == "cuda" else []), *more) for t in ("cuda", "cpu"))
         train(image, "o", "--steps", "10")
         train(cpu, "c", "--steps", "10")
         a, c = ([o["scale"] for o in base.steps(f + ".log")] for f in "oc")
@@ -226,8 +253,10 @@ def more_offsets_than_parameters():
     image, cpu = program("norms"), program("norms", "f32", "cpu")
     for i, name in ((image, "n"), (cpu, "c")):
         train(i, name, "--steps", "2")
-    assert all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(losses("n.log"), losses("c.log"))), (losses("n.log"), losses("c.log"))
-    text = subprocess.run([MANTOU, "build", source("norms"), "--target", "cuda", "--arch", "sm_80", "--emit", "cuda", "-o", "-"], capture_output=True, text=True).stdout
+    assert all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(losses("n.log"),
+                                                           losses("c.log"))), (losses("n.log"), losses("c.log"))
+    text = subprocess.run([MANTOU, "build", source("norms"), "--target", "cuda", "--arch", "sm_80", "--emit", "cuda",
+                           "-o", "-"], capture_output=True, text=True).stdout
     assert re.search(r"_offsets\[50\d\] = {", text), "no table"
 
 
@@ -243,7 +272,8 @@ def killed_and_resumed():
             os.unlink("k.st")
         for life in range(4):
             resume = ["--resume", "k.st"] if os.path.exists("k.st") else []
-            p = subprocess.Popen([image, "train", "--synthetic", "--no-eval", "--quiet", "--save", "k.st", "--sink", sink] + args + resume)
+            p = subprocess.Popen([image, "train", "--synthetic", "--no-eval", "--quiet", "--save", "k.st", "--sink",
+                                  sink] + args + resume)
             try:
                 assert p.wait(draw.uniform(0.2, 0.8) * longest) == 0
                 break
@@ -267,7 +297,8 @@ def the_device_is_lost():
     for n in range(begin, calls, max(1, (calls - begin) // 12)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink("l.st")
-        r = subprocess.run([image, "train", "--synthetic", "--no-eval", "--quiet", "--save", "l.st"] + args, env=dict(os.environ, MANTOU_SIM_FAIL="%d:719" % n), capture_output=True, text=True)
+        r = subprocess.run([image, "train", "--synthetic", "--no-eval", "--quiet", "--save", "l.st"] + args,
+                           env=dict(os.environ, MANTOU_SIM_FAIL="%d:719" % n), capture_output=True, text=True)
         if r.returncode == 0:                    # it was closing
             assert open("l.st", "rb").read() == bits("whole")[0]
             continue
@@ -284,7 +315,8 @@ def two_at_once():
     images = [program("resnet"), program("gpt", "bf16"), program("resnet")]
     for name, image in zip("ab", images):
         train(image, name)
-    running = [subprocess.Popen([image, "train", "--synthetic", "--quiet", "--no-eval", "--steps", "5", "--save", "at%d.st" % i, "--log", "at%d.log" % i]) for i, image in enumerate(images)]
+    running = [subprocess.Popen([image, "train", "--synthetic", "--quiet", "--no-eval", "--steps", "5", "--save",
+                                 "at%d.st" % i, "--log", "at%d.log" % i]) for i, image in enumerate(images)]
     assert [p.wait(300) for p in running] == [0, 0, 0]
     assert bits("at0") == bits("at2") == bits("a") and bits("at1") == bits("b")
     for i in range(3):
@@ -297,18 +329,23 @@ def what_the_host_calls():
     image = program("lstm")
     for epochs in (1, 3):
         c = counted(image, "--no-eval", "--epochs", epochs)
-        assert c["graph_launches"] == epochs and c["conditional_runs"] == 5 * epochs and c["kernel_launches"] == 0 and c["leaks"] == 0, c
+        assert c["graph_launches"] == epochs and c["conditional_runs"] == 5 * epochs and c[
+            "kernel_launches"] == 0 and c["leaks"] == 0, c
     c = counted(image, "--no-eval", "--epochs", "1", "--sink", "3")
     assert c["graph_launches"] == 3 and c["kernel_launches"] == 0, c         # 3, 1, 1
     kernels = counted(image, "--no-eval", "--epochs", "1", "--sink", "off")
     one = counted(image, "--no-eval", "--epochs", "1", "--sink", "1")
-    assert one["graph_launches"] == 5 and kernels["graph_launches"] == 0 and kernels["kernel_launches"] == one["graph_kernels"] - 15, (one, kernels)  # of 5 steps: loop_call, loop_loss, loop_emit
+    # of 5 steps: loop_call, loop_loss, loop_emit
+    assert one["graph_launches"] == 5 and kernels["graph_launches"] == 0 and kernels["kernel_launches"] == one[
+        "graph_kernels"] - 15, (one, kernels)
     long = program("lstm", "f32", "cuda", "-D", "examples=420")
     short, begin = counted(image, "--no-eval", "--epochs", "1"), time.time()
     c = counted(long, "--no-eval", "--epochs", "1")
     assert c["conditional_runs"] == 60 and c["graph_launches"] == 1 and c["waits"] == short["waits"], (short, c)
-    assert c["copies"] == short["copies"] and c["host_calls"] <= short["host_calls"] + 600 * (time.time() - begin), (short, c)
-    for net in ("gpt", "norm", "stats"):                                     # two batches for each step; shards, one after the other and in step
+    assert c["copies"] == short["copies"] and c["host_calls"] <= short["host_calls"] + 600 * (time.time() - begin), (
+        short, c)
+    # two batches for each step; shards, one after the other and in step
+    for net in ("gpt", "norm", "stats"):
         c = counted(program(net), "--no-eval", "--epochs", "2")
         assert c["graph_launches"] == 2 and c["kernel_launches"] == 0 and c["leaks"] == 0, (net, c)
 
@@ -317,13 +354,16 @@ def what_the_host_calls():
 def shards_of_sixteen_bits():
     """Dropout of attention by tiles draws what the whole batch would: rounding alone tells eight shards from one."""
     with open(source("attention")) as f:
-        net = f.read().replace("16", "32").replace("2, 8]", "2, 16]").replace("dropout = 0.2", "dropout = 0.5").replace("9]", "16]").replace(", 9,", ", 16,")
+        net = f.read().replace("16", "32").replace("2, 8]", "2, 16]").replace("dropout = 0.2",
+                                                                              "dropout = 0.5").replace(
+                                                                                  "9]", "16]").replace(", 9,", ", 16,")
     with open("wide.net", "w") as f:
         f.write(net)
     for precision in ("f16", "bf16", "f32"):
         seen = []
         for shards in ("8", "1"):
-            image = build("wide-" + shards, "wide.net", "--target", "cuda", *ARCH, *PTX, "--precision", precision, "--shards", shards)
+            image = build("wide-" + shards, "wide.net", "--target", "cuda", *ARCH, *PTX, "--precision", precision,
+                          "--shards", shards)
             train(image, "wide", "--steps", "2")
             seen.append(losses("wide.log"))
         assert max(abs(a - b) for a, b in zip(*seen)) < 2 * UNIT[precision] + 1e-5, (precision, seen)
@@ -333,14 +373,16 @@ def shards_of_sixteen_bits():
 def a_fault_in_a_shard():
     """The example's number is the batch's, in every mode."""
     for sink in ("off", "2", "epoch"):
-        run(program("range"), "train", "--synthetic", "--no-save", "--quiet", "--sink", sink, status=1, err=r"id 256 is out of range 0..255 \(example 2 of step 3, ")
+        run(program("range"), "train", "--synthetic", "--no-save", "--quiet", "--sink", sink, status=1,
+            err=r"id 256 is out of range 0..255 \(example 2 of step 3, ")
 
 
 @test
 def shards_are_timed():
     """A profile has the kernels of every shard."""
     for net in ("norm", "ignored", "stats"):
-        r = run(program(net), "bench", "--synthetic", "--steps", "1", "--warmup", "0", "--repeat", "1", "--profile", "--json")
+        r = run(program(net), "bench", "--synthetic", "--steps", "1", "--warmup", "0", "--repeat", "1", "--profile",
+                "--json")
         kernels = json.loads(r.stdout)["kernels"]
         assert len(kernels) > 10, r.stdout
 
@@ -350,7 +392,8 @@ def what_is_infinite_ends_the_run():
     """Soon, whatever is launched ahead of it: the loss of an early step is no number, and 60 were asked for."""
     image, said = program("lstm", "f32", "cuda", "-D", "examples=420", "-D", "rate=1e38"), {}
     for sink, most in (("epoch", 1), ("3", 15), ("1", 30), ("off", 0)):
-        r = run(image, "train", *data(image), "--quiet", "--no-save", "--no-eval", "--epochs", "1", "--sink", sink, status=1, err="error: ", MANTOU_SIM_LOG="sim.json")
+        r = run(image, "train", *data(image), "--quiet", "--no-save", "--no-eval", "--epochs", "1", "--sink", sink,
+                status=1, err="error: ", MANTOU_SIM_LOG="sim.json")
         c, said[sink] = json.load(open("sim.json")), [l for l in r.stderr.splitlines() if "error: " in l]
         assert c["graph_launches"] <= most and c["kernel_launches"] <= 30 * 60, (sink, c)
     assert all(said[sink] == said["epoch"] for sink in said), said
@@ -359,7 +402,8 @@ def what_is_infinite_ends_the_run():
 @test
 def where_a_loss_is_not_finite():
     """The place, as on the CPU, in every sink mode; no parameter was touched."""
-    r = subprocess.run([sys.executable, os.path.join(root, "tests", "train", "finite.py"), MANTOU, os.getcwd(), "--target", "cuda", *ARCH, *PTX], capture_output=True, text=True)
+    r = subprocess.run([sys.executable, os.path.join(root, "tests", "train", "finite.py"), MANTOU, os.getcwd(),
+                        "--target", "cuda", *ARCH, *PTX], capture_output=True, text=True)
     assert r.returncode == 0, r.stderr[-600:]
 
 
@@ -369,13 +413,15 @@ def no_loop_in_a_graph():
     image = program("lstm")
     train(image, "loop")
     r = train(image, "none", MANTOU_SIM_MISSING="cuGraphConditionalHandleCreate")
-    assert re.search("note: no loop in a graph: that takes a driver for CUDA 12.4, this one is for [0-9]+.[0-9];", r.stderr), r.stderr
+    assert re.search("note: no loop in a graph: that takes a driver for CUDA 12.4, this one is for [0-9]+.[0-9];",
+                     r.stderr), r.stderr
     assert bits("none") == bits("loop")
     c = counted(image, "--no-eval", "--steps", "0")["host_calls"]
     for n in range(c):                           # the call that loads the condition's kernel
         with contextlib.suppress(FileNotFoundError):
             os.unlink("none.log")
-        r = subprocess.run([image, "train", "--synthetic", "--no-eval", "--steps", "2", "--no-save"], env=dict(os.environ, MANTOU_SIM_FAIL="%d:221" % n), capture_output=True, text=True)
+        r = subprocess.run([image, "train", "--synthetic", "--no-eval", "--steps", "2", "--no-save"],
+                           env=dict(os.environ, MANTOU_SIM_FAIL="%d:221" % n), capture_output=True, text=True)
         if "no loop in a graph" in r.stderr and "221" in r.stderr:
             return
     raise AssertionError("the status of a condition that does not load was never said")
@@ -386,10 +432,12 @@ def evaluation_and_inference():
     for net, precision in (("resnet", "f32"), ("resnet", "bf16"), ("gpt", "f16"), ("lenet", "f32"), ("lstm", "bf16")):
         image, cpu, truth = program(net, precision), program(net, precision, "cpu"), program(net, "f32", "ref")
         save = reference(net, precision)[0]
-        e = [json.loads(run(i, "eval", *data(i), "--weights", save + ".st", "--json").stdout) for i in (image, cpu, truth)]
+        e = [json.loads(run(i, "eval", *data(i), "--weights", save + ".st", "--json").stdout)
+             for i in (image, cpu, truth)]
         for k in ("loss", "accuracy"):
             a, b, c = (x.get(k, x["metrics"].get(k)) for x in e)
-            assert k == "accuracy" or abs(a - c) <= 3 * abs(b - c) + 4 * UNIT[precision] * max(1, abs(c)), (net, precision, k, e)
+            assert k == "accuracy" or abs(a - c) <= 3 * abs(b - c) + 4 * UNIT[precision] * max(1, abs(c)), (
+                net, precision, k, e)
             assert k == "loss" or precision != "f32" or a == c, (net, e)
         draw = random.Random(3)
         for n in (1, 5, 17):                     # one, and more than batches of 3, 4 and 7 hold
@@ -398,7 +446,8 @@ def evaluation_and_inference():
                 base.npy("x.npy", "|u1", shape, [draw.randrange(256) for _ in range(math.prod(shape))])
                 name = "image"
             else:
-                base.npy("x.npy", "<i4", [n, 9 if net == "gpt" else 6], [draw.randrange(11) for _ in range(n * (9 if net == "gpt" else 6))])
+                base.npy("x.npy", "<i4", [n, 9 if net == "gpt" else 6],
+                         [draw.randrange(11) for _ in range(n * (9 if net == "gpt" else 6))])
                 name = "ids"
             out = []
             for i in (image, cpu, truth):
@@ -407,7 +456,8 @@ def evaluation_and_inference():
             assert out[0][0] == out[2][0] and out[0][0][0] == n
             size = max(abs(v) for v in out[2][1])
             worst = max(abs(b - c) for b, c in zip(out[1][1], out[2][1]))
-            assert all(abs(a - c) <= 3 * worst + 16 * UNIT[precision] * size for a, c in zip(out[0][1], out[2][1])), (net, precision, n)
+            assert all(abs(a - c) <= 3 * worst + 16 * UNIT[precision] * size
+                       for a, c in zip(out[0][1], out[2][1])), (net, precision, n)
 
 
 @test
@@ -419,7 +469,8 @@ def what_follows_an_epoch():
     assert bits("e")[0] == bits("f")[0]
     last = [o for o in base.log("e.log") if "eval" in o][-1]["eval"]
     again = json.loads(run(image, "eval", "--synthetic", "--weights", "e.st", "--json").stdout)
-    assert "%.9g" % again["loss"] == "%.9g" % last["loss"] and "%.9g" % again["metrics"]["accuracy"] == "%.9g" % last["accuracy"], (last, again)
+    assert "%.9g" % again["loss"] == "%.9g" % last["loss"] and "%.9g" % again["metrics"]["accuracy"] == "%.9g" % last[
+        "accuracy"], (last, again)
     for sink in ("off", "1"):
         train(image, "g", "--epochs", "2", "--sink", sink, evaluate=True)
         assert bits("g") == bits("e"), sink
@@ -437,7 +488,8 @@ def data_that_do_not_fit():
 @test
 def a_profile():
     for net, precision in (("resnet", "bf16"), ("lstm", "f32")):
-        r = run(program(net, precision), "bench", "--synthetic", "--warmup", "1", "--steps", "2", "--repeat", "1", "--profile=t.json", "--json")
+        r = run(program(net, precision), "bench", "--synthetic", "--warmup", "1", "--steps", "2", "--repeat", "1",
+                "--profile=t.json", "--json")
         k = json.loads(r.stdout)["kernels"]
         assert len(k) > 20 and all(x["seconds"] > 0 for x in k), k[:3]
         assert len(json.load(open("t.json"))) > 0
@@ -445,35 +497,47 @@ def a_profile():
 
 # ---- with --long
 # Batches that the simulated device can do: the large ones in bf16 alone, whose products of matrices it does fast.
-MODELS = {"mlp": (8, "f32 bf16 f16"), "lenet": (8, "f32 bf16 f16"), "ncf": (100, "f32 bf16"), "lstm-bytes": (2, "f32 bf16"), "gpt-bytes": (1, "f32 bf16"), "bert-small": (2, "f32 bf16"),
-          "resnet20-cifar10": (2, "f32 bf16"), "resnet50-small": (2, "f32 bf16"), "vgg16-cifar10": (2, "bf16"), "resnet50-cifar10": (2, "bf16"), "resnet50": (2, "bf16"),
+MODELS = {"mlp": (8, "f32 bf16 f16"), "lenet": (8, "f32 bf16 f16"), "ncf": (100, "f32 bf16"),
+          "lstm-bytes": (2, "f32 bf16"), "gpt-bytes": (1, "f32 bf16"), "bert-small": (2, "f32 bf16"),
+          "resnet20-cifar10": (2, "f32 bf16"), "resnet50-small": (2, "f32 bf16"), "vgg16-cifar10": (2, "bf16"),
+          "resnet50-cifar10": (2, "bf16"), "resnet50": (2, "bf16"),
           "vgg16": (1, "bf16"), "bert-base": (1, "bf16")}
 
 
 def model(net, batch, precision):
-    """The first loss, and two steps' for the smaller ones, near the CPU's in f32: three times as far as the CPU's own in this precision, and some roundings;
-    the second with room for an activation within a rounding of zero that falls on the other side, which is a part of some 1e-4 of a gradient."""
+    """The first loss, and two steps' for the smaller ones, near the CPU's in f32: three times as far as the CPU's own
+    in this precision, and some roundings; the second with room for an activation within a rounding of zero that falls
+    on the other side, which is a part of some 1e-4 of a gradient."""
     def check():
-        path, count = os.path.join(root, "models", net + ".net"), "1" if precision == "bf16" and "f32" not in MODELS[net][1] else "2"
-        for name, target, p, env in (("truth", "cpu", "f32", {}), ("cpu", "cpu", precision, {}), ("cuda", "cuda", precision, {"MANTOU_SIM_CHECK": "1" if count == "2" else "0", "MANTOU_SIM_MEMORY": str(8 << 30), "MANTOU_SIM_LIMIT": str(10 ** 15)})):
-            build("model", path, "--target", target, "--precision", p, "--batch", str(batch), *(["--arch", "sm_80"] if target == "cuda" else []))
+        path, count = os.path.join(root, "models", net + ".net"), "1" if precision == "bf16" and "f32" not in MODELS[
+            net][1] else "2"
+        for name, target, p, env in (("truth", "cpu", "f32", {}), ("cpu", "cpu", precision, {}),
+                                     ("cuda", "cuda", precision, {"MANTOU_SIM_CHECK": "1" if count == "2" else "0",
+                                                                  "MANTOU_SIM_MEMORY": str(8 << 30),
+                                                                  "MANTOU_SIM_LIMIT": str(10 ** 15)})):
+            build("model", path, "--target", target, "--precision", p, "--batch", str(batch),
+                  *(["--arch", "sm_80"] if target == "cuda" else []))
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name + ".log")
-            r = subprocess.run([os.path.abspath("model"), "train", "--synthetic", "--no-eval", "--no-save", "--quiet", "--steps", count, "--log", name + ".log"],
+            r = subprocess.run([os.path.abspath("model"), "train", "--synthetic", "--no-eval", "--no-save", "--quiet",
+                                "--steps", count, "--log", name + ".log"],
                                env=dict(os.environ, **env), capture_output=True, text=True)
             assert r.returncode == 0, r.stderr
         a, b, c = (losses(n + ".log") for n in ("cuda", "cpu", "truth"))
         assert len(a) == len(b) == int(count)
         worst = max(abs(y - z) for y, z in zip(b, c))
-        assert all(abs(x - z) <= 3 * worst + ((2 if i == 0 else 32) * UNIT[precision] + (1e-5 if i == 0 else 1e-4)) * max(1, abs(z)) for i, (x, z) in enumerate(zip(a, c))), (a, b, c)
+        assert all(abs(x - z) <= 3 * worst + ((2 if i == 0 else 32) * UNIT[precision] + (1e-5 if i == 0 else 1e-4))
+                   * max(1, abs(z)) for i, (x, z) in enumerate(zip(a, c))), (a, b, c)
     check.__name__ = "model_%s_%s" % (net, precision)
     return check
 
 
 def compiled(net, precision):
-    """At the file's own batch, whose tiles differ from a small one's: spills in a contraction and waits of wgmma that the compiler put in are errors."""
+    """At the file's own batch, whose tiles differ from a small one's: spills in a contraction and waits of wgmma that
+    the compiler put in are errors."""
     def check():
-        build("model", os.path.join(root, "models", net + ".net"), "--target", "cuda", "--precision", precision, "--arch", "sm_90a,sm_80")
+        build("model", os.path.join(root, "models", net + ".net"), "--target", "cuda", "--precision", precision,
+              "--arch", "sm_90a,sm_80")
     check.__name__ = "compiled_%s_%s" % (net, precision)
     return check
 
@@ -501,7 +565,8 @@ def cpu():
 
 
 def main(tests, name):
-    """Runs those that the second argument is in the name of, in a folder of their own, and counts them in the last line."""
+    """Runs those that the second argument is in the name of, in a folder of their own, and counts them in the last
+    line."""
     only, counts = sys.argv[2] if len(sys.argv) > 2 else "", {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory(prefix=name + ".") as folder:
         os.chdir(folder)
@@ -519,7 +584,8 @@ def main(tests, name):
             except Exception as e:
                 counts["failed"] += 1
                 print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, str(e)[:3000]))
-            print("%s: %.1f s, %.1f of CPU" % (t.__name__, time.time() - begin, cpu() - used), file=sys.stderr, flush=True)
+            print("%s: %.1f s, %.1f of CPU" % (t.__name__, time.time() - begin, cpu() - used), file=sys.stderr,
+                  flush=True)
     print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped" % counts)
     return counts["failed"] > 0
 

@@ -1,7 +1,9 @@
-"""kill.py PROGRAM DATA [KILLS [SEED]]: a training run that is killed at random moments goes on to the same bits as one that is not.
+"""kill.py PROGRAM DATA [KILLS [SEED]]: a training run that is killed at random moments goes on to the same bits as one
+that is not.
 
-Each life of the run is ended by SIGKILL after a random time and the next resumes from whatever checkpoint lies there. A run that ends
-before enough kills is compared and begun again. Prints what it met; exit status 1 and the last line say what was wrong."""
+Each life of the run is ended by SIGKILL after a random time and the next resumes from whatever checkpoint lies there. A
+run that ends before enough kills is compared and begun again. Prints what it met; exit status 1 and the last line say
+what was wrong."""
 import os, random, subprocess, sys, tempfile, time
 
 program, data = sys.argv[1:3]
@@ -17,7 +19,8 @@ def read(folder):
 def start(folder, *more):
     save = os.path.join(folder, "run.st")
     resume = ["--resume", save] if os.path.exists(save) else []
-    args = [program, "train", "--data", data, "--steps", "150", "--every", "4", "--no-eval", "--quiet", "--save", save] + resume
+    args = [program, "train", "--data", data, "--steps", "150", "--every", "4", "--no-eval", "--quiet", "--save",
+            save] + resume
     return subprocess.Popen(args, stderr=subprocess.PIPE)
 
 
@@ -51,4 +54,5 @@ with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as br
             done += 1
             saving += any(name.startswith("run.st.tmp-") for name in os.listdir(broken))
             early += not os.path.exists(os.path.join(broken, "run.st"))
-    print("%d kills, %d of them while a checkpoint was written, %d before the first; %d runs to the end, the same bits" % (done, saving, early, compared))
+    print("%d kills, %d of them while a checkpoint was written, %d before the first; %d runs to the end, the same bits"
+          % (done, saving, early, compared))

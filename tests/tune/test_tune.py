@@ -51,7 +51,8 @@ class Place:
 
     def listed(self, *args):
         keys, key = {}, None
-        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run", "--threads", "1", *args).stdout.splitlines():
+        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run", "--threads", "1",
+                         *args).stdout.splitlines():
             if line.startswith("cpu "):
                 key = line.split("  (")[0]
                 keys[key] = []
@@ -68,7 +69,8 @@ class Place:
         return path
 
     def command(self, costs, *args):
-        """choices of passes take most of a search, and are what test_choices is of: without --level they are left out"""
+        """choices of passes take most of a search, and are what test_choices is of: without --level they are left
+        out"""
         if "--level" not in args:
             args = ("--level", "kernels") + args
         return [mantou, "tune", self.net, *arch, "--costs", costs, "--budget", "1h", "--threads", "1", *few, *args]
@@ -129,7 +131,8 @@ def test_planted(place):
         want = {key: kernel for key, kernel in best.items() if kernel}
         expect("planted kernels are found, seed %d" % seed, done.returncode == 0, done.stderr)
         # later rounds may find a neighbour that costs 100, as whatever is not planted does
-        wrong = {k: (v, found.get(k)) for k, v in want.items() if found.get(k) != v and cost.get(found.get(k), 100) > cost[v]}
+        wrong = {k: (v, found.get(k)) for k, v in want.items() if found.get(k) != v and cost.get(found.get(k), 100)
+                 > cost[v]}
         expect("the cheapest of each, seed %d" % seed, want and not wrong, wrong)
     # an exhaustive race with noise: within 2 % of the best
     for seed in range(4 if long else 1):
@@ -144,7 +147,8 @@ def test_planted(place):
             has = cost.get(found.get(key, list_[0]), 100)
             if has > 1.03 * least:
                 far[key] = (found.get(key), has, least)
-        expect("with noise and phases, seed %d" % seed, done.returncode == 0 and len(far) <= 1, (far, done.stderr[-300:]))
+        expect("with noise and phases, seed %d" % seed, done.returncode == 0 and len(far) <= 1,
+               (far, done.stderr[-300:]))
 
 
 def test_again(place):
@@ -156,11 +160,14 @@ def test_again(place):
     text = place.text()
     report = json.loads(first.stdout)
     expect("--json", report["written"] and report["final"]["low"] > 0 and report["records"], first.stdout)
-    expect("records of the report are those of the file", {r["record"]: r["kernel"] for r in report["records"]} == kernels(text))
+    expect("records of the report are those of the file", {r["record"]: r["kernel"] for r in report["records"]}
+           == kernels(text))
     expect("states are equal", report["final"]["states"] == "equal")
-    expect("sorted by bytes, with a lock", sorted(text.splitlines()) == text.splitlines() and " lock tiny train " in text, text)
+    expect("sorted by bytes, with a lock", sorted(text.splitlines()) == text.splitlines() and " lock tiny train "
+           in text, text)
     layer = call(mantou, "explain", place.net, *arch, "stem").stdout
-    expect("explain LAYER says what was tried", "the program's own" in layer and re.search(r"; gains [0-9.]+ %", layer), layer)
+    expect("explain LAYER says what was tried", "the program's own" in layer and re.search(r"; gains [0-9.]+ %", layer),
+           layer)
     second = place.tune(table, "--seed", "5")
     expect("a second search changes nothing", second.returncode == 0 and place.text() == text, second.stderr)
     expect("and says so", "nothing was won: the file stays as it is" in second.stderr, second.stderr)
@@ -172,7 +179,8 @@ def test_again(place):
     edited = re.sub(r"states=[0-9a-f]{4}", "states=0000", text)
     open(place.file, "w").write(edited)
     verified = place.tune(table, "--verify")
-    expect("--verify of other states", verified.returncode == 1 and "the lock's states are" in verified.stderr, verified.stderr)
+    expect("--verify of other states", verified.returncode == 1 and "the lock's states are" in verified.stderr,
+           verified.stderr)
     open(place.file, "w").write("".join(x + "\n" for x in text.splitlines() if " lock " not in x))
     verified = place.tune(table, "--verify")
     expect("--verify makes a lock", verified.returncode == 0 and place.text() == text, verified.stderr)
@@ -197,16 +205,19 @@ def test_choices(place):
     bad = "".join(sorted(r + "\n" for r in wrong))
     open(place.file, "w").write(bad)
     done = place.tune(table, "--level", "kernels", "--trials", "2")
-    expect("--level kernels", done.returncode == 0 and place.text() == bad and "choices " not in done.stderr, done.stderr)
+    expect("--level kernels", done.returncode == 0 and place.text() == bad and "choices " not in done.stderr,
+           done.stderr)
     key = records[0].split(" fuse.")[0].split(" layout.")[0].split(" reorder.")[0]
     open(place.file, "w").write("%s rates : rates.1{memory=2e11,map=3e10,start=1e-6}\n" % key)
     done = place.tune(table, "--level", "graph")
-    expect("rates that are far off go", done.returncode == 0 and place.text() and " rates : " not in place.text(), done.stderr)
+    expect("rates that are far off go", done.returncode == 0 and place.text() and " rates : " not in place.text(),
+           done.stderr)
     open(place.file, "w").write(bad)
     done = place.tune(table, "--level", "graph", "--json")
     left = [x for x in place.text().splitlines() if " fuse.prologue " in x]
     expect("--level graph", done.returncode == 0 and len(left) < len(wrong) / 2, place.text())
-    expect("bad choices go, nothing is put in", set(left) <= set(wrong) and json.loads(done.stdout)["written"], place.text())
+    expect("bad choices go, nothing is put in", set(left) <= set(wrong) and json.loads(done.stdout)["written"],
+           place.text())
 
 
 def test_graphs(place):
@@ -218,7 +229,8 @@ def test_graphs(place):
     states = re.findall(r"lock tiny train .*states=(\w+)", train)
     expect("a lock of training", len(states) == 1, train)
     train_keys, place.keys = place.keys, place.listed("--graph", "infer")
-    expect("other kernels", place.keys and all("[N<=" in k for k in place.keys) and not set(place.keys) & set(train_keys), place.keys)
+    expect("other kernels", place.keys and all("[N<=" in k for k in place.keys)
+           and not set(place.keys) & set(train_keys), place.keys)
     cost, best = plant(place, 41)
     wrong = sorted(k for list_ in place.keys.values() for k in list_[1:])[3]
     for graph in ("infer", "eval"):
@@ -229,7 +241,8 @@ def test_graphs(place):
         done = place.tune(place.costs(cost, more="fault wrong %s\n" % wrong), "--graph", graph, "--json")
         found = kernels(place.text())
         want = {key: min([k for k in place.keys[key] if k != wrong], key=lambda k: cost[k]) for key in best}
-        bad = {k: (v, found.get(k)) for k, v in want.items() if v != place.keys[k][0] and cost.get(found.get(k), 100) > cost[v]}
+        bad = {k: (v, found.get(k)) for k, v in want.items() if v != place.keys[k][0] and cost.get(found.get(k), 100)
+               > cost[v]}
         expect("kernels of %s" % graph, done.returncode == 0 and not bad and want, (bad, done.stderr))
         report = json.loads(done.stdout) if done.returncode == 0 else {}
         expect("a wrong one is out, %s" % graph, report.get("failures", {}).get("wrong") == 1, report.get("failures"))
@@ -241,8 +254,10 @@ def test_graphs(place):
         for which in ("train", graph):
             done = place.tune(place.costs(cost), "--verify", "--graph", which)
             expect("--verify of %s after %s" % (which, graph), "lock      holds" in done.stderr, done.stderr)
-    bench = call(os.path.join(place.folder, "program"), "bench", "--mode", "eval", "--synthetic", "--steps", "1", "--json")
-    expect("bench --mode eval", {x["name"] for x in json.loads(bench.stdout)["results"]} == {"loss", "logits"}, bench.stdout + bench.stderr)
+    bench = call(os.path.join(place.folder, "program"), "bench", "--mode", "eval", "--synthetic", "--steps", "1",
+                 "--json")
+    expect("bench --mode eval", {x["name"] for x in json.loads(bench.stdout)["results"]} == {"loss", "logits"},
+           bench.stdout + bench.stderr)
     place.clean()
     program, results = os.path.join(place.folder, "prepared"), os.path.join(place.folder, "results")
     place.tune(place.costs(cost), "--prepare", program, "--graph", "infer")
@@ -250,7 +265,8 @@ def test_graphs(place):
     done = place.tune(place.costs(cost), "--results", results, "--graph", "infer")
     expect("--results of inference", done.returncode == 0 and kernels(place.text()), done.stderr)
     done = call(program, "race")
-    expect("its training has nothing to race", done.returncode == 1 and "no kernel of the training step" in done.stderr, done.stderr)
+    expect("its training has nothing to race", done.returncode == 1 and "no kernel of the training step" in done.stderr,
+           done.stderr)
     place.clean()
     text = open(place.net).read()
     open(place.net, "w").write(text[: text.index("train {")])
@@ -266,15 +282,18 @@ def test_unpredicted(place):
     shutil.copy(os.path.join(os.path.dirname(net), "choices.net"), place.net)
     place.clean()
     lines = json.loads(call(mantou, "info", place.net, *arch, "--json").stdout)["choices"]
-    wrong = [r.replace("take=1", "take=0") for r in lines if " fuse.recompute " in r and "take=1" in r and "N<=" not in r]
-    reduced = [r.replace("take=1", "take=0") for r in lines if " fuse.reduce " in r and "take=1" in r and "N<=" not in r]
+    wrong = [r.replace("take=1", "take=0") for r in lines if " fuse.recompute " in r and "take=1" in r
+             and "N<=" not in r]
+    reduced = [r.replace("take=1", "take=0") for r in lines if " fuse.reduce " in r and "take=1" in r
+               and "N<=" not in r]
     expect("the model has such choices", len(wrong) > 20 and len(reduced) > 5, lines)
     open(place.file, "w").write("".join(sorted(r + "\n" for r in wrong + reduced)))
     done = place.tune(place.costs({}), "--level", "graph")
     left = [x for x in place.text().splitlines() if " fuse." in x]
     gone = set(wrong) - set(left)
     expect("wrong ones go", done.returncode == 0 and len(gone) >= 5, (len(gone), done.stderr))
-    expect("none comes, and what changes bits stays", set(left) <= set(wrong + reduced) and set(reduced) <= set(left), left)
+    expect("none comes, and what changes bits stays", set(left) <= set(wrong + reduced) and set(reduced) <= set(left),
+           left)
 
 
 def test_families(place):
@@ -284,7 +303,8 @@ def test_families(place):
     some = ["--trials", "90", "--group", "lstm.*", "--group", "attention*", "--group", "conv2d*"]
     place.keys = place.listed(*some)
     families = {(k.split(" ")[3], x[0].split("{")[0]) for k, x in place.keys.items() if len(x) > 1}
-    want = {("lstm.cells", "rnn"), ("lstm.cells.dx", "rnn"), ("attention", "attention"), ("conv2d", "depthwise"), ("conv2d.dw", "depthwise")}
+    want = {("lstm.cells", "rnn"), ("lstm.cells.dx", "rnn"), ("attention", "attention"), ("conv2d", "depthwise"),
+            ("conv2d.dw", "depthwise")}
     expect("families with others to try", want <= families, families)
     cost, best = plant(place, 43)
     done = place.tune(place.costs(cost), *some, "--json")
@@ -299,7 +319,8 @@ def test_families(place):
     bad = re.sub(r"rnn.1{mr=\d+", "rnn.1{mr=28", place.text())
     open(place.file, "w").write(bad)
     done = call(mantou, "build", place.net, *arch, "-o", os.path.join(place.folder, "program"))
-    expect("a tile beyond the registers", done.returncode == 0 and re.search(r"nv=\d does not fit", done.stderr) and "<= regs" in done.stderr, done.stderr)
+    expect("a tile beyond the registers", done.returncode == 0 and re.search(r"nv=\d does not fit", done.stderr)
+           and "<= regs" in done.stderr, done.stderr)
 
 
 def test_hints(place):
@@ -307,7 +328,8 @@ def test_hints(place):
     caches. They are found where they are cheap, and the program's states stay those of the one without, whatever runs
     its steps."""
     two = ["--threads", "2", "--trials", "120"]
-    text = open(net).read().replace("conv2d(8, 3", "conv2d(16, 3").replace("flatten |>", "flatten |> dense(64) |> tanh |>")
+    text = open(net).read().replace("conv2d(8, 3", "conv2d(16, 3").replace("flatten |>",
+                                                                           "flatten |> dense(64) |> tanh |>")
     open(place.net, "w").write(text)
     place.keys = place.listed(*two)
     names = ("threads=1", "ahead=4", "fetch=none", "stream=always")
@@ -334,9 +356,11 @@ def test_hints(place):
         for mode in ("off", "1", "epoch"):
             for n in ("1", "2", "3"):
                 save = "%s.%s.%s" % (program, mode, n)
-                done = call(program, "train", "--steps", "3", "--synthetic", "--no-eval", "--quiet", "--sink", mode, "--threads", n, "--save", save)
+                done = call(program, "train", "--steps", "3", "--synthetic", "--no-eval", "--quiet", "--sink", mode,
+                            "--threads", n, "--save", save)
                 states[name, mode, n] = open(save, "rb").read()[-4000:] if done.returncode == 0 else done.stderr
-    expect("the states are the same in every mode", len(set(states.values())) == 1, [k for k, v in states.items() if v != states["without", "off", "1"]])
+    expect("the states are the same in every mode", len(set(states.values())) == 1,
+           [k for k, v in states.items() if v != states["without", "off", "1"]])
 
 
 def test_options(place):
@@ -355,8 +379,10 @@ def test_options(place):
     report = json.loads(done.stdout) if done.returncode == 0 else {}
     expect("--isolate", report.get("variants") == 6 and report["records"], done.stderr)
     done = place.tune(table, "--explain", "--quiet")
-    expect("--explain", done.stdout.count("the program's own") >= len(place.keys) and not done.stderr, done.stdout + done.stderr)
-    for words in (["--budget", "5"], ["--budget", "0s"], ["--verify", "--dry-run"], ["--data", "x", "--synthetic"], ["--target", "ref"], ["--seed", "-1"]):
+    expect("--explain", done.stdout.count("the program's own") >= len(place.keys) and not done.stderr,
+           done.stdout + done.stderr)
+    for words in (["--budget", "5"], ["--budget", "0s"], ["--verify", "--dry-run"], ["--data", "x", "--synthetic"],
+                  ["--target", "ref"], ["--seed", "-1"]):
         done = call(mantou, "tune", place.net, *words)
         expect("wrong usage: %s" % words, done.returncode == 2 and "mantou tune --help" in done.stderr, done.stderr)
     done = call(mantou, "tune")
@@ -374,7 +400,8 @@ def test_elsewhere(place):
     table = place.costs(cost)
     program, results = os.path.join(place.folder, "prepared"), os.path.join(place.folder, "results")
     done = place.tune(table, "--prepare", program)
-    expect("--prepare", done.returncode == 0 and os.access(program, os.X_OK) and not os.path.exists(place.file), done.stderr)
+    expect("--prepare", done.returncode == 0 and os.access(program, os.X_OK) and not os.path.exists(place.file),
+           done.stderr)
     done = call(program, "race", "--costs", table, "--threads", "1", "-o", results)
     expect("it races", done.returncode == 0, done.stderr)
     done = place.tune(table, "--results", results)
@@ -392,7 +419,8 @@ def test_elsewhere(place):
     call(program, "race", "--costs", table, "--threads", "1", "-o", results)
     place.clean()
     done = place.tune(table, "--results", results)
-    expect("without leave", done.returncode == 0 and not set(kernels(place.text()).values()) & set(others), place.text())
+    expect("without leave", done.returncode == 0 and not set(kernels(place.text()).values()) & set(others),
+           place.text())
     done = place.tune(table, "--results", results, "--allow-reassociation")
     expect("with leave", " bits=order t=1" in place.text(), (others[:3], done.stderr, place.text()))
     # a search of its own: the states are near, no longer equal, and it says so
@@ -417,17 +445,20 @@ def test_judged(place):
     done = place.tune(place.costs(cost, noise=0.01, more="whole 6 %s\n" % bad), "--json")
     found = kernels(place.text())
     report = json.loads(done.stdout) if done.returncode == 0 else {}
-    expect("the half that promised more stays", found.get(first) == good and bad not in found.values(), (found, done.stderr))
+    expect("the half that promised more stays", found.get(first) == good and bad not in found.values(),
+           (found, done.stderr))
     expect("it says what was tried", "tried     " in done.stderr, done.stderr)
     dropped = {r["kernel"] for r in report.get("dropped", [])}
     expect("the others are told as dropped", bad in dropped and report["final"]["low"] > 0, report)
     place.clean()
     done = place.tune(place.costs(cost, noise=0.01, more="whole 6 %s\nwhole 6 %s\n" % (bad, good)), "--json")
     found = kernels(place.text())
-    expect("where none is a gain none is written", done.returncode == 0 and good not in found.values() and bad not in found.values(), (found, done.stderr))
+    expect("where none is a gain none is written", done.returncode == 0 and good not in found.values()
+           and bad not in found.values(), (found, done.stderr))
     place.clean()
     done = place.tune(place.costs(cost, noise=0.01, more="behind 30 %s\n" % good), "--json")
-    expect("what is lost behind a kernel is its loss", done.returncode == 0 and good not in kernels(place.text()).values(), place.text())
+    expect("what is lost behind a kernel is its loss", done.returncode == 0
+           and good not in kernels(place.text()).values(), place.text())
 
 
 # ---------------------------------------------------------------- faults
@@ -448,7 +479,8 @@ def test_faults(place):
         sound = [k for k in list_ if k not in order]
         least = min(sound, key=lambda k: cost[k])
         if cost[least] < 0.98 * cost[list_[0]]:
-            expect("the best of the rest wins", cost.get(found.get(key), 100) <= cost[least], (key, found.get(key), least))
+            expect("the best of the rest wins", cost.get(found.get(key), 100) <= cost[least],
+                   (key, found.get(key), least))
     failures = report.get("failures", {})
     expect("they are counted", failures.get("kills the compiler") == 1 and sum(failures.values()) >= 6, failures)
     expect("nothing is left over", not place.left(), place.left())
@@ -472,7 +504,8 @@ def test_isolate(place):
     expect("a search goes on behind them", done.returncode == 0 and report.get("variants") == 14, done.stderr)
     expect("each is out for what it did", outs == {(k, kind.split("@")[0]) for k, kind in which.items()}, (outs, which))
     expect("none of them wins", not {x["kernel"] for x in results if x["won"]} & set(which), results)
-    raced = {x["record"]: (x["kernel"], [k["kernel"] for k in x["kernels"] if k["kernel"] not in which]) for x in results}
+    raced = {x["record"]: (x["kernel"], [k["kernel"] for k in x["kernels"] if k["kernel"] not in which])
+             for x in results}
     bad = {key: x for key, x in raced.items() if cost.get(x[0], 100) > min(cost.get(k, 100) for k in x[1])}
     expect("the cheapest of the rest do", sum(x["won"] for x in results) > 2 and not bad, (bad, results))
     expect("nothing is left over", not place.left(), place.left())
@@ -485,7 +518,8 @@ def test_files(place):
     old = "# mine\n\ncpu nothing * matmul f32[1] : brgemm.1{mr=1,nv=1,lanes=8,outer=row,pack=1} ; us=1\n"
     open(place.file, "w").write(old)
     place.tune(table)
-    expect("comments and other records stay", place.text().startswith("# mine\n") and "cpu nothing *" in place.text(), place.text()[:200])
+    expect("comments and other records stay", place.text().startswith("# mine\n") and "cpu nothing *" in place.text(),
+           place.text()[:200])
     # a disk that is full, whatever is written first, or a part of it later
     for size in (0, 200, 5000, 100000, 200000):
         place.clean()
@@ -493,7 +527,8 @@ def test_files(place):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         done = call(*place.command(table), preexec_fn=limit)
         expect("a full disk at %d bytes" % size, done.returncode == 1 and done.stderr, (done.returncode, done.stderr))
-        expect("leaves the file as it was, %d" % size, place.text() == old and not [x for x in place.left() if ".log" not in x], place.left())
+        expect("leaves the file as it was, %d" % size, place.text() == old
+               and not [x for x in place.left() if ".log" not in x], place.left())
     place.clean()
     done = place.tune(table, "-o", "/dev/full")
     expect("a full device", done.returncode == 1 and "/dev/full" in done.stderr, done.stderr)
@@ -504,7 +539,8 @@ def test_files(place):
     first.send_signal(signal.SIGSTOP)  # it shall not be done before the second has looked
     done = place.tune(table)
     first.send_signal(signal.SIGCONT)
-    expect("of two the second says who holds the file", done.returncode == 1 and "is being written by" in done.stderr, done.stderr)
+    expect("of two the second says who holds the file", done.returncode == 1 and "is being written by" in done.stderr,
+           done.stderr)
     first.wait()
     expect("and the first goes on", first.returncode == 0 and place.text())
     # what a killed search has started holds the file a moment longer
@@ -518,7 +554,8 @@ def test_files(place):
         time.sleep(0.3)
         waits = last.poll() is None
     err = last.communicate()[1]
-    expect("a search waits for what one that was killed has left", waits and last.returncode == 0, (waits, last.returncode, err))
+    expect("a search waits for what one that was killed has left", waits and last.returncode == 0,
+           (waits, last.returncode, err))
     # a journal that did not end
     open(place.file + ".log", "a").write('{"round": 9, "race": ""}\n')
     done = place.tune(table)
@@ -552,7 +589,8 @@ def test_kill(place):
         place.clean()
         args, torn, lost, leaders = [], [], [], []
         for _ in range(3):
-            process = subprocess.Popen(place.command(table, *args), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(place.command(table, *args), stderr=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, start_new_session=True)
             leaders.append(process.pid)
             time.sleep(r.uniform(0.02, 0.9) * seconds)
             process.kill()
@@ -573,7 +611,8 @@ def test_kill(place):
         expect("the file is whole, kill %d" % i, not torn, torn[:1])
         expect("no line of the journal is lost, kill %d" % i, not lost, lost[:1])
         expect("it goes on, kill %d" % i, done is None or done.returncode == 0, done and done.stderr)
-        expect("to the same file, kill %d" % i, kernels(place.text()) == kernels(whole), (kernels(place.text()), kernels(whole)))
+        expect("to the same file, kill %d" % i, kernels(place.text()) == kernels(whole),
+               (kernels(place.text()), kernels(whole)))
         for leader in leaders:
             session_end(leader)
         if killed and (i + 1) % 50 == 0:
