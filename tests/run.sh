@@ -33,14 +33,15 @@ ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 [ -n "$long" ] || MANTOU_NVRTC_FAST=${MANTOU_NVRTC_FAST-min}
 export MANTOU MANTOU_CACHE BUILD BLESS LONG ASAN_OPTIONS MANTOU_NVRTC_FAST
 
-# count GROUP STATUS LOG SECONDS: prints and keeps the counts in the log's last line; a group without one has failed.
+# count GROUP STATUS LOG SECONDS CPU-SECONDS: prints and keeps the counts in the log's last line; a group without one
+# has failed.
 count() {
 	line=$(tail -n 1 "$3" 2>/dev/null | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' || true)
 	if [ -z "$line" ]; then
 		tail -n 20 "$3"
 		line="0 passed, 1 failed, 0 skipped"
 	fi
-	set -- "$1" "$2" "$3" "$4" $(echo "$line" | tr -dc '0-9 ')
+	set -- "$1" "$2" "$3" "$4 s, $5 s of CPU time" $(echo "$line" | tr -dc '0-9 ')
 	if [ "$2" != 0 ] && [ "$6" = 0 ]; then
 		tail -n 20 "$3"
 		set -- "$1" "$2" "$3" "$4" "$5" 1 "$7"
@@ -48,7 +49,7 @@ count() {
 	[ "$6" = 0 ] || grep -E '^(FAIL|not ok|[^ ]*: FAIL)|[0-9]+/[0-9]+ .*FAIL' "$3" | head -n 40
 	[ "$7" = 0 ] || sed -n '/^skip /p' "$3" | sort -u | head -n 10
 	echo "$5 $6 $7" >>"$counts"
-	printf '%-12s %s passed, %s failed, %s skipped  (%s s)\n' "$1" "$5" "$6" "$7" "$4"
+	printf '%-12s %s passed, %s failed, %s skipped  (%s)\n' "$1" "$5" "$6" "$7" "$4"
 }
 
 group() {
@@ -109,14 +110,25 @@ if [ ! -f "$build/build.ninja" ]; then
 fi
 ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "$build/ninja.log" | head -n 40; echo "build failed: $build/ninja.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
+# cpu_seconds LOG: used = what this shell's children have used of the CPUs until now (a subshell's `times` is its own)
+cpu_seconds() {
+	times >"$1.times"
+	used=$(tail -n 1 "$1.times" | tr 'ms' '  ' | awk '{ print int(60 * ($1 + $3) + $2 + $4) }')
+	rm -f "$1.times"
+}
+
 # lane GROUP...: one after the other, but those that another lane took
 lane() {
 	for g; do
 		mkdir "$taken/$g" 2>/dev/null || continue
 		log=$build/$(echo "$g" | tr / -).log
 		start=$(date +%s)
+		cpu_seconds "$log"
+		before=$used
 		group "$g" >"$log" 2>&1 </dev/null
-		count "$g" $? "$log" $(($(date +%s) - start))
+		status=$?
+		cpu_seconds "$log"
+		count "$g" $status "$log" $(($(date +%s) - start)) $((used - before))
 	done
 }
 
