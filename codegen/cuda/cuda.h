@@ -15,6 +15,12 @@
 
 #define BLOCK 256 /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
+/* Of all devices: threads of a warp; bytes of shared memory that the driver takes of a block; bytes that a
+ * multiprocessor reads of L2 in a cycle, half of the 64 that it could. */
+enum { WARP = 32, SHARED_KEPT = 1024, L2_READ = 32 };
+/* Of reductions: elements of a row that one thread adds up, at most; of a part of a long one, at least. */
+enum { SHORT_ROW = 64, PIECE = 4096 };
+
 typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
 typedef struct Cell { const char *v; uint8_t dt; } Cell; /* a value: C text of few tokens; f16 and bf16 are floats */
 typedef struct Memo { uint32_t val; int rank; Ix ix[MAX_RANK]; Cell cell; } Memo;

@@ -577,7 +577,7 @@ sums_kernel(Att *a)
 	cu_kernel_open(c, "");
 	Ix count = cu_product(c, &rows, (1u << rows.rank) - 1);
 	Scope s = cu_scope_open(c, "for (%s row = blockIdx.x * %d + threadIdx.x / 32; row < %s; row += gridDim.x * %d)",
-	                        c->it, BLOCK / 32, count, BLOCK / 32);
+	                        c->it, BLOCK / WARP, count, BLOCK / WARP);
 
 	cu_line(c, "const %s entry = row / %lld, number = row %% %lld;", c->it, (long long)a->t, (long long)a->t);
 	att_entry_indices(a);
@@ -596,7 +596,7 @@ sums_kernel(Att *a)
 	cu_line(c, "if (threadIdx.x %% 32 == 0) %s[row] = sum;",
 	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
 	cu_scope_close(c, s);
-	cu_kernel_close(c, "sums of g y, a query to a warp", (a->entries * a->t * 32 + BLOCK - 1) / BLOCK);
+	cu_kernel_close(c, "sums of g y, a query to a warp", (a->entries * a->t * WARP + BLOCK - 1) / BLOCK);
 }
 
 void

@@ -81,7 +81,7 @@ alone(Cells *s)
 	for (s->rows = MOST_ROWS;
 	     s->rows > 1 && ((s->n.n + s->rows - 1) / s->rows < MANY_BLOCKS || shared_bytes(s) > COMPOSITE_SHARED);)
 		s->rows /= 2;
-	s->threads = s->h < BLOCK ? (int)(s->h + 31) / 32 * 32 : BLOCK;
+	s->threads = s->h < BLOCK ? (int)(s->h + WARP - 1) / WARP * WARP : BLOCK;
 	s->blocks = 1;
 }
 

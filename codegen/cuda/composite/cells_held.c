@@ -54,7 +54,7 @@ held_of(const Cells *s)
 	h.packed = dtype_info[s->dt].bytes == 2 && h.each * h.outs * h.chunks * 4 > FREE - 16;
 	h.sums = h.each * h.outs * s->rows;
 	h.stride = h.sums * s->parts;
-	h.stride += (s->parts + 32 - h.stride % 32) % 32;
+	h.stride += (s->parts + WARP - h.stride % WARP) % WARP;
 	return h;
 }
 
@@ -99,24 +99,24 @@ cu_held_misfit(Arena *a, const Cells *s, int sms)
 static double
 estimate(const Cells *s, int sms)
 {
-	enum { EXCHANGE = 900, GATES = 500, L2_BYTES = 32 };
+	enum { EXCHANGE = 900, GATES = 500 };
 	Held h = held_of(s);
 	int64_t teams = (s->n.n + s->rows - 1) / s->rows, waves = (teams * s->blocks + sms - 1) / sms;
 	double a_warp = (double)(weights_of(&h) * s->rows + (h.packed ? weights_of(&h) : 0) + h.chunks * s->rows),
 	       issue = a_warp * ((s->threads + 127) / 128),
-	       reads = 4.0 * (double)(h.chunks * s->rows) * s->threads / 32;
+	       reads = 4.0 * (double)(h.chunks * s->rows) * s->threads / WARP;
 
 	return (double)waves *
-	       ((issue > reads ? issue : reads) + EXCHANGE + GATES + (double)(8 * s->rows * h.length) / L2_BYTES);
+	       ((issue > reads ? issue : reads) + EXCHANGE + GATES + (double)(8 * s->rows * h.length) / L2_READ);
 }
 
 /* The same where each block reads all weights. */
 static double
 estimate_alone(const Cells *s, int sms)
 {
-	enum { GATES = 600, L1 = 128 << 10, L2_BYTES = 32 };
+	enum { GATES = 600, L1 = 128 << 10 };
 	double weights = (double)(s->gates * s->h * s->h), bytes = weights * dtype_info[s->dt].bytes,
-	       from = bytes / (bytes > L1 ? L2_BYTES : 2 * L2_BYTES), rows = (double)((s->n.n + 63) / 64),
+	       from = bytes / (bytes > L1 ? L2_READ : 2 * L2_READ), rows = (double)((s->n.n + 63) / 64),
 	       products = weights * (rows > 8 ? 8 : rows) / 128,
 	       waves = (double)(s->n.n > 8 * sms ? (s->n.n + 8 * sms - 1) / (8 * sms) : 1);
 
@@ -136,11 +136,11 @@ cu_held_choose(Arena *a, Cells *s, int sms)
 
 			t.rows = rows;
 			most = most < 2 ? 2 : most;
-			units = up((s->h + most - 1) / most, 32 / s->parts * each); /* whole warps */
+			units = up((s->h + most - 1) / most, WARP / s->parts * each);
 			if (units > BLOCK / s->parts * each)
 				units = BLOCK / s->parts * each;
 			t.blocks = (int)((s->h + units - 1) / units);
-			t.threads = (int)up((units + each - 1) / each * s->parts, 32);
+			t.threads = (int)up((units + each - 1) / each * s->parts, WARP);
 			if (t.blocks < 2 || cu_held_misfit(a, &t, sms) || estimate(&t, sms) >= least)
 				continue;
 			least = estimate(&t, sms);

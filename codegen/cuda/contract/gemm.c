@@ -522,11 +522,9 @@ cu_gemm_emit(Cuda *c, const Op *op)
 	int64_t whole = (int64_t)x.p.m * cu_slab_line(&x.p) * 4;
 
 	/* no sums wait in registers: rows may be read ahead */
-	if (whole > x.shared && whole <= WHOLE && cu_machine(c->g)->l1.bytes >= 2 * (WHOLE + 1024))
+	if (whole > x.shared && whole <= WHOLE && cu_machine(c->g)->l1.bytes >= 2 * (WHOLE + SHARED_KEPT))
 		x.shared = whole;
-	x.slab = x.p.m;
-	while ((int64_t)x.slab * cu_slab_line(&x.p) * 4 > x.shared)
-		x.slab /= 2;
+	x.slab = cu_slab_rows(&x.p, x.shared);
 	tiles_kernel(&x);
 	for (int k = 0; k < 2; k++)
 		/* what was made on the way was stored there too (gemm_load.c) */

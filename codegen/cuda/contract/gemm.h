@@ -25,6 +25,18 @@ static inline int64_t cu_tiles_along(int64_t extent, int side) { return (extent 
 /* Bytes of an operand's number in shared memory. */
 static inline int tile_bytes(const Tiles *p) { return p->mma && !p->tf32 ? 2 : 4; }
 
+/* By wgmma: steps of k in a tile; rows that lie side by side in memory come in blocks of so many. */
+enum { WGMMA_DEPTH = 64, WGMMA_ROWS = 64 };
+static inline int wgmma_blocks(int rows) { return (rows + WGMMA_ROWS - 1) / WGMMA_ROWS; }
+/* Bytes of a tile of an operand in shared memory. */
+static inline int
+cu_tile_bytes(const Tiles *p, int rows, bool along_k)
+{
+	int room = p->groups && !along_k ? WGMMA_ROWS * wgmma_blocks(rows) : rows;
+
+	return p->mma ? room * p->k * tile_bytes(p) : (room + 4) * p->k * 4;
+}
+
 static inline const char *tile_type(const Tiles *p) { return tile_bytes(p) == 2 ? "unsigned short" : "float"; }
 
 /* Floats between lines of the sums in shared memory. */
@@ -32,6 +44,31 @@ static inline int
 cu_slab_line(const Tiles *p)
 {
 	return p->n + 8;
+}
+
+/* Rows of the tile that lie there at once. */
+static inline int
+cu_slab_rows(const Tiles *p, int64_t shared)
+{
+	int rows = p->m;
+
+	while ((int64_t)rows * cu_slab_line(p) * 4 > shared)
+		rows /= 2;
+	return rows;
+}
+
+/* What blocks leave is added up by the last of them (finish.c): up to AT_ONCE parts at once, more in two levels, sets
+ * of so many neighbours first, then the sets. */
+static inline int64_t
+cu_parts_at_once(int64_t count)
+{
+	enum { AT_ONCE = 32 };
+	int64_t members = count;
+
+	if (count > AT_ONCE)
+		for (members = 1; members * members < count; members++)
+			;
+	return members;
 }
 
 /* A contraction in these terms (gemm_form.c). */

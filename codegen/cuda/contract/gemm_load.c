@@ -11,8 +11,6 @@
 #include <string.h>
 
 /* ---------------------------------------------------------------- tensor maps */
-enum { MAP_DEPTH = 64 }; /* of a tile by wgmma (wgmma.c) */
-
 static bool
 has_perm(const Type *t, const char *perm)
 {
@@ -52,7 +50,7 @@ cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
 	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset,
 	                 .inner = cu_form_count(inner, ninner),
 	                 .outer = 1,
-	                 .box = {MAP_DEPTH, o->along_k ? o->rows : MAP_DEPTH},
+	                 .box = {o->along_k ? WGMMA_DEPTH : WGMMA_ROWS, o->along_k ? o->rows : WGMMA_DEPTH},
 	                 .div = 1};
 	for (int i = 0; i < ninner; i++)
 		marked += inner[i].mul ? 2 : 0;
@@ -128,10 +126,7 @@ operand(Gemm *x, int which)
 	/* of a weight gradient each needs a pixel of its own: places beside elements would not stay in registers */
 	o->direct = o->vec == 1 &&
 	            (o->each > ONES || made || x->op->kind == OP_conv2d_dw || cu_input_is_addressed(c, o->v));
-	/* of wgmma, rows side by side in memory: whole blocks of 64 */
-	int room = p->groups && !o->along_k ? (o->rows + 63) / 64 * 64 : o->rows;
-
-	o->bytes = p->mma ? room * p->k * tile_bytes(p) : (room + 4) * p->k * 4;
+	o->bytes = cu_tile_bytes(p, o->rows, o->along_k);
 }
 
 void

@@ -27,16 +27,13 @@ cu_gemm_why_not(const Graph *g, const Op *op)
 int
 cu_gemm_threads(const Tiles *p)
 {
-	return p->mma ? 32 * p->wm * p->wn : 256;
+	return p->mma ? WARP * p->wm * p->wn : BLOCK;
 }
 
 static int64_t
 pipeline_bytes(const Tiles *p)
 {
-	int n = p->groups ? (p->n + 63) / 64 * 64 : p->n; /* rows side by side in memory come in blocks of 64 */
-
-	return p->mma ? (int64_t)p->stages * (p->m + n) * p->k * tile_bytes(p)
-	              : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
+	return (int64_t)p->stages * (cu_tile_bytes(p, p->m, false) + cu_tile_bytes(p, p->n, false));
 }
 
 int64_t

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
+enum { LINE = 128, GROUP = 4 * WARP }; /* bytes of a line in shared memory; threads of a warpgroup */
 
 /* ---------------------------------------------------------------- whether */
 typedef struct Traffic { uint32_t reads; bool before; } Traffic;
@@ -92,7 +92,7 @@ tiles_time(const Machine *m, const Form *f, const Tiles *p, int64_t depth)
 	double products = 2.0 * p->m * p->n / (m->rates.group_products / m->sms),
 	       loads = 2.0 * (p->m + p->n) / (m->rates.cache / m->sms);
 	bool two = p->m * p->n <= 64 * cu_gemm_threads(p);
-	double alone = (double)depth / p->split + (two ? DEPTH : p->stages * DEPTH),
+	double alone = (double)depth / p->split + (two ? WGMMA_DEPTH : p->stages * WGMMA_DEPTH),
 	       join = p->split > 1 ? 4.0 * p->m * p->n * (p->split + 1) / (m->rates.cache / m->sms) : 0;
 
 	return each * (products > loads ? products : loads) * alone + join;
@@ -103,8 +103,8 @@ tiles_time(const Machine *m, const Form *f, const Tiles *p, int64_t depth)
 static void
 between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, bool few, Tiles *p)
 {
-	static const Tiles all[] = {{true, 128, 192, DEPTH, 4, 8, 1, 1, 2, false, false},
-	                            {true, 128, 96, DEPTH, 3, 8, 1, 1, 2, false, false}};
+	static const Tiles all[] = {{true, 128, 192, WGMMA_DEPTH, 4, 8, 1, 1, 2, false, false},
+	                            {true, 128, 96, WGMMA_DEPTH, 3, 8, 1, 1, 2, false, false}};
 	const Machine *m = cuda_machine(NULL, cx->arch);
 	int64_t depth = cu_form_count(f->k, f->nk);
 	double least = 0.95 * tiles_time(m, f, p, depth);
@@ -129,10 +129,10 @@ static const char *
 declines(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, bool parts, Tiles *p,
          double *ratio)
 {
-	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false, false},
-	                            {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false, false},
-	                            {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false, false},
-	                            {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false, false}};
+	static const Tiles all[] = {{true, 128, 256, WGMMA_DEPTH, 4, 8, 1, 1, 2, false, false},
+	                            {true, 128, 128, WGMMA_DEPTH, 3, 8, 1, 1, 2, false, false},
+	                            {true, 128, 64, WGMMA_DEPTH, 4, 8, 1, 1, 2, false, false},
+	                            {true, 64, 64, WGMMA_DEPTH, 4, 4, 1, 1, 1, false, false}};
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	const Rates *r = &cuda_machine(NULL, cx->arch)->rates;
@@ -144,7 +144,7 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load
 	*ratio = products / memory;
 	if (!in_chunks(g, &f, l))
 		return "an operand's rows hold no whole chunks of 16 bytes, nor, in memory, of 8, or 4 of a matrix";
-	if (m <= ROWS / 2 || n <= ROWS / 2)
+	if (m <= WGMMA_ROWS / 2 || n <= WGMMA_ROWS / 2)
 		return "the result is narrower than half a tile";
 	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
 	       || (!parts && cu_gemm_tiles(&f, &all[i]) < cu_machine(g)->budget.blocks)))
@@ -210,13 +210,13 @@ copy_boxes(Gemm *x, const Operand *o)
 	Ix line = o->which ? x->n0 : x->m0;
 
 	if (o->along_k) {
-		cu_line(c, "copy_box(%s, &map_%c, (int)next * %d, (int)%s, filled + slot * 8);", to, o->name, DEPTH,
-		        line);
+		cu_line(c, "copy_box(%s, &map_%c, (int)next * %d, (int)%s, filled + slot * 8);", to, o->name,
+		        WGMMA_DEPTH, line);
 		return;
 	}
-	cu_line(c, "for (int j = 0; j < %d; j++)", (o->rows + ROWS - 1) / ROWS);
+	cu_line(c, "for (int j = 0; j < %d; j++)", wgmma_blocks(o->rows));
 	cu_line(c, "\tcopy_box(%s + j * %d, &map_%c, (int)%s + j * %d, (int)next * %d, filled + slot * 8);", to,
-	        ROWS * LINE, o->name, line, ROWS, DEPTH);
+	        WGMMA_ROWS * LINE, o->name, line, WGMMA_ROWS, WGMMA_DEPTH);
 }
 
 void
@@ -256,21 +256,21 @@ products(Gemm *x)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
-	int blocks = p->m / p->groups / ROWS, step[2];
+	int blocks = p->m / p->groups / WGMMA_ROWS, step[2];
 
 	descriptor(x, &x->x[0],
-	           p->groups > 1 ? arena_printf(c->a, " + tid / %d * %d", GROUP, blocks * ROWS * LINE) : "");
+	           p->groups > 1 ? arena_printf(c->a, " + tid / %d * %d", GROUP, blocks * WGMMA_ROWS * LINE) : "");
 	descriptor(x, &x->x[1], "");
 	for (int i = 0; i < 2; i++)
 		step[i] = (x->x[i].along_k ? 32 : 16 * LINE) / 16; /* 16 of k, in units of 16 bytes */
 	cu_line(c, "products_begin();");
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int ks = 0; ks < %d; ks++)", DEPTH / 16);
+	cu_line(c, "for (int ks = 0; ks < %d; ks++)", WGMMA_DEPTH / 16);
 	cu_line(c, "\t#pragma unroll");
 	cu_line(c, "\tfor (int i = 0; i < %d; i++)", blocks);
 	cu_line(c, "\t\tWGMMA_%d(%s, %d, %d, acc[i], at_a + i * %d + ks * %d, at_b + ks * %d);", p->n,
 	        val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16", !x->x[0].along_k, !x->x[1].along_k,
-	        ROWS * LINE / 16, step[0], step[1]);
+	        WGMMA_ROWS * LINE / 16, step[0], step[1]);
 	cu_line(c, "products_end();");
 }
 
@@ -281,7 +281,7 @@ fence(const Gemm *x)
 	Cuda *c = x->c;
 
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int i = 0; i < %d; i++)", x->p.m / x->p.groups / ROWS);
+	cu_line(c, "for (int i = 0; i < %d; i++)", x->p.m / x->p.groups / WGMMA_ROWS);
 	cu_line(c, "\t#pragma unroll");
 	cu_line(c, "\tfor (int j = 0; j < %d; j++)", x->p.n / 8);
 	cu_line(c, "\t\tsums_fence(acc[i][j]);");

@@ -22,8 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a multiprocessor; KEPT: bytes of shared memory that the driver takes of a block. */
-enum { SCHEDULERS = 4, SM_WARPS = 64, SM_BLOCKS = 32, SM_REGISTERS = 65536, KEPT = 1024 };
+/* Of a multiprocessor. */
+enum { SCHEDULERS = 4, SM_WARPS = 64, SM_BLOCKS = 32, SM_REGISTERS = 65536 };
 
 typedef struct Work {
 	const Machine *m;
@@ -115,16 +115,11 @@ at_least_one(double x)
 	return x < 1 ? 1 : x;
 }
 
-/* Rows of a tile that its epilogue has in shared memory at a time: turns of the loop over slabs. */
+/* Turns of the epilogue's loop over rows of a tile that lie in shared memory at a time. */
 static double
 slabs(const Work *w)
 {
-	int64_t shared = w->f->shared;
-	int slab = w->p.m;
-
-	while ((int64_t)slab * (w->p.n + 8) * 4 > shared)
-		slab /= 2;
-	return w->p.m / slab;
+	return w->p.m / cu_slab_rows(&w->p, w->f->shared);
 }
 
 /* The bytes of all innermost loops, a turn of each. */
@@ -155,7 +150,7 @@ static double
 turns(const Work *w, SassLoop l)
 {
 	Inside i = inside_of(w, l);
-	double threads = 32.0 * w->warps * (double)w->k->rows;
+	double threads = (double)WARP * w->warps * (double)w->k->rows;
 
 	if (w->steps > 0)
 		return turns_of_steps(w, &i, threads);
@@ -170,7 +165,7 @@ turns(const Work *w, SassLoop l)
 	if (w->gemm && i.shared && !i.nested) /* sums of a column, over the threads that have it */
 		return at_least_one(w->finished / i.shared);
 	if (i.products && !i.nested_products)
-		return at_least_one(w->flops / (threads / 32 * 4096.0 * i.products));
+		return at_least_one(w->flops / (threads / WARP * 4096.0 * i.products));
 	if (i.nested || w->gemm)
 		return 1;
 	double bytes = turn_bytes(w);
@@ -203,7 +198,7 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	x->slots += times;
 	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM ||
 	    i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
-		x->shared += times * at_least_one(i->width * 32 / 128.0);
+		x->shared += times * at_least_one(i->width * WARP / 128.0);
 	if (i->paired && w->gemm) /* numbers of channels, which stay in the L1 */
 		latency = w->hopper ? 41 : 38;
 	if (i->strong && is_load(i->kind))
@@ -211,7 +206,7 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	if (i->strong && is_load(i->kind) && w->steps > 0)
 		latency *= 1.5; /* what another block writes now: a store's way, then a look half a look late */
 	if (w->from_l2 && is_load(i->kind))
-		x->cache += times * i->width * 32;
+		x->cache += times * i->width * WARP;
 	if (i->kind == SASS_BAR || i->kind == SASS_MEMBAR)
 		x->t += latency;
 	x->t += i->stall ? i->stall : 1;
@@ -309,7 +304,7 @@ adds_parts(const Work *w, SassLoop l, const Inside *i)
 static double
 turns_of_parts(const Work *w)
 {
-	double each = (double)w->p.m * w->p.n / (4 * 32.0 * w->warps), loads = 0;
+	double each = (double)w->p.m * w->p.n / (4.0 * WARP * w->warps), loads = 0;
 
 	for (uint32_t k = 0; k < w->c->loop.n; k++) {
 		Inside i = inside_of(w, w->c->loop.at[k]);
@@ -366,15 +361,16 @@ static void
 residence(Arena *a, const Work *w, CuForecast *r)
 {
 	int regs = (w->c->regs + 7) / 8 * 8, shared = (int)w->f->shared + w->c->shared;
-	int64_t room = w->m->shared + KEPT;
+	int64_t room = w->m->shared + SHARED_KEPT;
 
 	r->regs = w->c->regs;
 	r->shared = shared;
 	r->blocks_sm = SM_BLOCKS;
 	r->why_blocks = "blocks";
 	limit(r, SM_WARPS / w->warps, "threads");
-	limit(r, regs ? SM_REGISTERS / (regs * 32 * w->warps) : SM_BLOCKS, arena_printf(a, "%d registers", w->c->regs));
-	limit(r, shared ? (int)(room / (shared + KEPT)) : SM_BLOCKS,
+	limit(r, regs ? SM_REGISTERS / (regs * WARP * w->warps) : SM_BLOCKS,
+	      arena_printf(a, "%d registers", w->c->regs));
+	limit(r, shared ? (int)(room / (shared + SHARED_KEPT)) : SM_BLOCKS,
 	      arena_printf(a, "%d KiB of shared memory", shared >> 10));
 	if (r->blocks_sm < 1)
 		r->blocks_sm = 1;
@@ -463,7 +459,7 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 	const Op *op = k->group >= 0 ? graph_group_contraction(g, k->group) : NULL;
 	const char *kernel = k->group >= 0 ? g->group.at[k->group].kernel : NULL;
 
-	w->warps = (w->f->block + 31) / 32;
+	w->warps = (w->f->block + WARP - 1) / WARP;
 	w->flops = k->flops;
 	w->bytes = k->bytes;
 	w->rounds = w->elements = 1;
@@ -487,15 +483,11 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 			depth = (depth + f.at.stride[0] * f.at.stride[1] - 1) / (f.at.stride[0] * f.at.stride[1]);
 		w->rounds = (double)((cu_tiles_along(depth, w->p.k) + w->p.split - 1) / w->p.split + w->p.stages -
 		                     (w->p.groups ? 2 : 1));
-		w->elements = (double)(w->p.m * w->p.n) / (32.0 * w->warps);
-		int64_t rows = cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m), parts = w->p.split;
+		w->elements = (double)(w->p.m * w->p.n) / ((double)WARP * w->warps);
+		int64_t rows = cu_parts_at_once(cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m));
 
-		if (rows > 32) /* two levels, as finish.c has them */
-			rows = (int64_t)ceil(sqrt((double)rows));
-		if (parts > 32)
-			parts = (int64_t)ceil(sqrt((double)parts));
-		w->finished = (double)(rows * w->p.n) / (32.0 * w->warps);
-		w->parts = (double)parts;
+		w->finished = (double)(rows * w->p.n) / ((double)WARP * w->warps);
+		w->parts = (double)cu_parts_at_once(w->p.split);
 	}
 }
 

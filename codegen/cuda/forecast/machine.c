@@ -4,7 +4,7 @@
  * In: an architecture.   Out: its row; the same with what the driver says of the device here, if that runs its code;
  * rates. Of the data sheets' figures: 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync and
  * half of that by tf32, which on Hopper is 65 % of 65 % (mma.sync alone does not fill its tensor cores; wgmma, and
- * cuDNN's engines, do); half of the 64 bytes that a multiprocessor could take of L2 in a cycle. */
+ * cuDNN's engines, do); half of what a multiprocessor could take of L2. */
 #include "../../codegen.h"
 #include "../cuda.h"
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static const Machine devices[] = {
 	 .sms = multiprocessors, .shared = shared_kib << 10, .budget = BUDGET(shared_kib), \
 	 .rates = {.bytes = 0.87 * memory, .flops = 0.8 * vectors, .products = 0.65 * tensor, \
 	           .group_products = 0.65 * groups, .start = 1e-6, \
-	           .cache = 32.0 * multiprocessors * ghz * 1e9}},
+	           .cache = (double)L2_READ * multiprocessors * ghz * 1e9}},
 #include "../arch.def"
 #undef ARCH
 };

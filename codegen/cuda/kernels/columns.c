@@ -8,8 +8,6 @@
  * reductions (finish.c). */
 #include "../contract/gemm.h"
 
-enum { FEW_ROWS = 64 }; /* fewer are left to a thread each (rows.c) */
-
 static int64_t
 rows_of(const Type *t)
 {
@@ -22,7 +20,7 @@ cu_columns_can(const Graph *g, const Op *red)
 	const Type *t = val_type(g, red->in[0]);
 
 	return t->rank > 1 && !t->axis[t->perm[t->rank - 1]].mul && t->axis[t->perm[t->rank - 1]].n > 1 &&
-	       rows_of(t) > FEW_ROWS && !cu_reduces_to(g, t, t->perm[t->rank - 1], red);
+	       rows_of(t) > SHORT_ROW && !cu_reduces_to(g, t, t->perm[t->rank - 1], red);
 }
 
 /* The columns are the innermost axis, the rows all others as they lie in memory. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* MOST: channels that a group has on the side that is summed over: their products stand in the text one by one */
-enum { ACCUMULATORS = 96, LANES = 32, PIECES = 128, PIXELS = 4, MOST = 16 };
+enum { ACCUMULATORS = 96, PIECES = 128, PIXELS = 4, MOST = 16 };
 
 typedef struct Taps {
 	const Op *op;
@@ -217,7 +217,7 @@ share_of(const Graph *g, const Taps *v)
 	while (s.vec > 1 && (v->channels % s.vec || !divides(v->out) || s.vec * v->in > ACCUMULATORS))
 		s.vec = s.vec == 8 ? 4 : 1;
 	s.chunks = v->channels / s.vec;
-	while (s.lanes < LANES && s.lanes < s.chunks)
+	while (s.lanes < WARP && s.lanes < s.chunks)
 		s.lanes *= 2;
 	s.rows = BLOCK / s.lanes;
 	s.taps = ACCUMULATORS / (s.vec * v->in);

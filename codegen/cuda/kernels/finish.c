@@ -9,18 +9,13 @@
 #include "../contract/gemm.h"
 #include "red.h"
 
-enum { AT_ONCE = 32 };
-
 typedef struct Levels { int64_t members, sets; } Levels; /* of a set; sets == 1: all at once */
 
 static Levels
 levels_of(int64_t count)
 {
-	int64_t members = count;
+	int64_t members = cu_parts_at_once(count);
 
-	if (count > AT_ONCE)
-		for (members = 1; members * members < count; members++)
-			;
 	return (Levels){members, members ? (count + members - 1) / members : 1};
 }
 

@@ -15,9 +15,8 @@
 #include "red.h"
 #include <string.h>
 
-enum { SHORT_ROW = 64, PIECE = 4096, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
-/* Of a warp: its threads; elements of a row, at most, and of memory's values those that a lane keeps. */
-enum { LANES = 32, WARP_ROW = 1024, HELD = 96 };
+/* Bytes of a state; of a warp: elements of its row, at most, and of memory's values those that a lane keeps. */
+enum { SLOT = 16, WARP_ROW = 1024, HELD = 96 };
 
 int
 cu_red_passes(const Op *op)
@@ -46,7 +45,7 @@ cu_rows_threads(const Graph *g, const Op *op)
 
 	if (count <= SHORT_ROW)
 		return 1;
-	return count <= WARP_ROW && rows >= BLOCK / LANES * cu_machine(g)->budget.blocks ? LANES : BLOCK;
+	return count <= WARP_ROW && rows >= BLOCK / WARP * cu_machine(g)->budget.blocks ? WARP : BLOCK;
 }
 
 Late
@@ -480,12 +479,12 @@ vectors_choose(Cuda *c, Rows *r)
 		r->vec = 1;
 	for (uint32_t k = 0; k < r->whole.n; k++)
 		cu_leaves_find(c, r->whole.at[k].v, t, NOVAL, &l);
-	int64_t count = cu_full_product(t, r->axes), each = (int64_t)LANES * r->vec;
+	int64_t count = cu_full_product(t, r->axes), each = (int64_t)WARP * r->vec;
 	bool whole = count % each == 0;
 
 	for (int i = 0; i < t->rank; i++)
 		whole &= !(r->axes >> i & 1) || !t->axis[i].mul;
-	if (r->threads == LANES && r->vec > 1 && whole && l.at.n && (int64_t)l.at.n * count <= LANES * HELD) {
+	if (r->threads == WARP && r->vec > 1 && whole && l.at.n && (int64_t)l.at.n * count <= WARP * HELD) {
 		r->held = l;
 		r->turns = (int)(count / each);
 	}
@@ -495,7 +494,7 @@ vectors_choose(Cuda *c, Rows *r)
 static Ix
 place(const Rows *r)
 {
-	return r->threads == LANES ? "lane" : "threadIdx.x";
+	return r->threads == WARP ? "lane" : "threadIdx.x";
 }
 
 /* The row's elements that a thread takes, vec at a time: element i is its first. */
@@ -512,7 +511,7 @@ turns_open(Cuda *c, const Rows *r, Ix i, Ix first, Ix end)
 	cu_line(c, "#pragma unroll");
 	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", r->turns);
 
-	cu_line(c, "const %s %s = q * %d + %s;", c->it, i, LANES * r->vec, mine);
+	cu_line(c, "const %s %s = q * %d + %s;", c->it, i, WARP * r->vec, mine);
 	return s;
 }
 
@@ -651,10 +650,10 @@ rows_open(Cuda *c, Rows *r, Ix rows)
 	const char *from = r->threads == BLOCK ? "blockIdx.x" : "blockIdx.x * BLOCK + threadIdx.x",
 	           *step = r->threads == BLOCK ? "gridDim.x" : "gridDim.x * BLOCK";
 
-	if (r->threads == LANES) {
-		cu_line(c, "const int lane = threadIdx.x %% %d;", LANES);
-		from = arena_printf(c->a, "blockIdx.x * %d + threadIdx.x / %d", BLOCK / LANES, LANES);
-		step = arena_printf(c->a, "gridDim.x * %d", BLOCK / LANES);
+	if (r->threads == WARP) {
+		cu_line(c, "const int lane = threadIdx.x %% %d;", WARP);
+		from = arena_printf(c->a, "blockIdx.x * %d + threadIdx.x / %d", BLOCK / WARP, WARP);
+		step = arena_printf(c->a, "gridDim.x * %d", BLOCK / WARP);
 	}
 	if (r->pieces == 1)
 		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %s)", c->it, r->number, from, r->number, rows,
@@ -692,7 +691,7 @@ cu_rows_emit(Cuda *c, int threads, int pieces)
 		r.ix[i] = "0";
 	cu_take_apart(c, r.space, r.kept, r.number, r.ix);
 	for (uint32_t k = 0; k < r.atom.n; k++)
-		r.atom.at[k].warp = threads == LANES;
+		r.atom.at[k].warp = threads == WARP;
 	held_load(c, &r);
 	for (int p = 0; p < r.nphase; p++)
 		rows_pass(c, &r, p);
@@ -703,7 +702,7 @@ cu_rows_emit(Cuda *c, int threads, int pieces)
 	cu_kernel_close(c,
 	                pieces > 1         ? arena_printf(c->a, "a row to %d blocks", pieces)
 	                : threads == BLOCK ? "a row to a block"
-	                : threads == LANES ? "a row to a warp"
+	                : threads == WARP ? "a row to a warp"
 	                                   : "a row to a thread",
 	                threads == 1 ? cu_blocks_of(r.space, r.kept) : cu_tiles_along(all * pieces, BLOCK / threads));
 	for (uint32_t k = 0; k < r.row.n; k++)

@@ -163,11 +163,11 @@ list_emit(const Row *r)
 	cu_line(c, "__syncthreads();");
 	cu_line(c, "int before = found;");
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int w = 0; w < %d; w++)", ROW_THREADS / 32);
+	cu_line(c, "for (int w = 0; w < %d; w++)", ROW_THREADS / WARP);
 	cu_line(c, "\tif (w < tid / 32) before += warps[w];");
 	cu_line(c, "if (same) list[before + __popc(lanes & ((1u << tid %% 32) - 1))] = part + tid;");
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int w = 0; w < %d; w++)", ROW_THREADS / 32);
+	cu_line(c, "for (int w = 0; w < %d; w++)", ROW_THREADS / WARP);
 	cu_line(c, "\tfound += warps[w];");
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
@@ -236,7 +236,7 @@ rows_emit(Cuda *c, const Op *op)
 		zeros_emit(c, r.t, val_info(c->g, op->out[0])->offset);
 	cu_kernel_open(c, "");
 	c->threads = ROW_THREADS;
-	cu_line(c, "__shared__ int list[%d], warps[%d];", LIST, ROW_THREADS / 32);
+	cu_line(c, "__shared__ int list[%d], warps[%d];", LIST, ROW_THREADS / WARP);
 	cu_line(c, "const int tid = threadIdx.x;");
 	r.count = cu_product(c, r.ids, all);
 	item = cu_fresh(c, 'i');

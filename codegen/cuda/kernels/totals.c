@@ -12,8 +12,6 @@
 #include "red.h"
 #include <string.h>
 
-enum { PIECE = 4096 }; /* elements, at least */
-
 static bool
 is_number(const Type *t)
 {
