@@ -53,9 +53,9 @@ tile_f16(GemmParams *p, int64_t columns)
 static void
 tile_amx(GemmParams *p, int64_t columns)
 {
-	p->mr = 32;
-	p->lanes = 16;
-	p->nv = columns > 16 ? 2 : 1;
+	p->mr = 2 * AMX_EDGE;
+	p->lanes = AMX_EDGE;
+	p->nv = columns > AMX_EDGE ? 2 : 1;
 }
 
 const Engine engines[ENGINE_COUNT] = {
@@ -86,9 +86,9 @@ const Engine engines[ENGINE_COUNT] = {
         [ENGINE_AMX] = {.doc = "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums",
                         .type = DT_bf16,
                         .unit = 2,
-                        .least = 16,
+                        .least = AMX_PAIRS,
                         .counts = true,
-                        .block = 32,
+                        .block = 2 * AMX_EDGE,
                         .units = 2,
                         .task = 256,
                         .side_by_side = true,

@@ -145,7 +145,7 @@ matmul_steps(const Mat *m, const GemmParams *p)
 int64_t
 matmul_tile_bytes(const Mat *m, int64_t high)
 {
-	return align64(m->k * high * 4) + 64;
+	return align64(m->k * high * 4) + PANEL_ROOM;
 }
 
 int64_t

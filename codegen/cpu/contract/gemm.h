@@ -65,7 +65,10 @@ enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 enum { GOES_ON = 1, ADDED = 2 };
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, int ahead, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
-/* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4.
+/* Of a matrix tile: rows, and columns of 32 bits; bytes; pairs of k that a tile of an operand holds. */
+enum { AMX_EDGE = 16, AMX_BYTES = 1024, AMX_PAIRS = 16 };
+/* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to two tiles'; lanes are a tile's, nv 1 or 2,
+ * S_AK 4.
  * copy_b: masked vectors of B have nothing behind them. */
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
 /* Before the loops of a kernel that uses tiles; Emit.close releases them at its end. */
@@ -162,6 +165,7 @@ int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of 
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
 /* A piece's rows of a transposed operand as they are copied; `high` of them, with room for a vector's rest. */
 int64_t matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled);
+enum { PANEL_ROOM = 64 }; /* bytes behind a panel: vectors that hold its last row reach beyond it */
 int64_t matmul_tile_bytes(const Mat *m, int64_t high);
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */

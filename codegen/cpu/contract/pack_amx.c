@@ -4,22 +4,20 @@
  * workspace: a row for each column, pairs of rows side by side. */
 #include "gemm.h"
 
-enum { EDGE = 16, TILE_BYTES = 1024, PAIRS = 16 }; /* rows and columns of a tile; pairs of k in it */
-
 typedef struct Turn { V block, transposed, pairs; int64_t length; } Turn;
 
 /* Columns [c0, c0 + 16) of 16 rows of pairs, in t->block, go to `out`: a row for each column, `to_row` bytes apart. */
 static void
 turn_out(Emit *e, const Turn *t, V c0, V out, int64_t to_row)
 {
-	V turn = turn_block(e->l, EDGE), copy_out = amx_copy_out(e->l),
-	  columns = i_min(e, k64(e, EDGE), i_sub(e, k64(e, t->length), c0));
+	V turn = turn_block(e->l, AMX_EDGE), copy_out = amx_copy_out(e->l),
+	  columns = i_min(e, k64(e, AMX_EDGE), i_sub(e, k64(e, t->length), c0));
 	LLVMBuilderRef b = here(e);
 	V mask = LLVMBuildSub(b, LLVMBuildShl(b, k64(e, 1), t->pairs, ""), k64(e, 1), "");
 
 	/* rows of the block come to be columns: 16 of them, whatever the last ones hold */
 	LLVMBuildCall2(b, LLVMGlobalGetValueType(turn), turn,
-	               (V[]){t->block, k64(e, 64), k64(e, EDGE), t->transposed, k64(e, 64)}, 5, "");
+	               (V[]){t->block, k64(e, 64), k64(e, AMX_EDGE), t->transposed, k64(e, 64)}, 5, "");
 	LLVMBuildCall2(b, LLVMGlobalGetValueType(copy_out), copy_out,
 	               (V[]){t->transposed, out, k64(e, to_row), columns, mask}, 5, "");
 }
@@ -30,7 +28,7 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 {
 	const Type *t = val_type(gc->g, val);
 	int64_t length = t->axis[t->perm[t->rank - 1]].n, pairs = t->axis[t->perm[t->rank - 2]].n / 2,
-	        blocks = ceil_div(pairs, PAIRS), entries = 1;
+	        blocks = ceil_div(pairs, AMX_PAIRS), entries = 1;
 	int src = made ? -1 : group_buffer(gc, val.id);
 	Emit e = {0};
 	bool fresh;
@@ -39,17 +37,17 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 	for (int i = 0; i + 2 < t->rank; i++)
 		entries *= t->axis[t->perm[i]].n;
 	if (fresh) {
-		emit_lanes(&e, EDGE);
-		T room = LLVMArrayType2(e.l->i8, TILE_BYTES);
+		emit_lanes(&e, AMX_EDGE);
+		T room = LLVMArrayType2(e.l->i8, AMX_BYTES);
 		Turn turn = {.block = slot_new(&e, room), .transposed = slot_new(&e, room), .length = length};
 		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst),
 		  task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V entry = i_div_k(&e, task, blocks),
-		  first = i_mul_k(&e, i_rem_k(&e, task, blocks), PAIRS);
+		  first = i_mul_k(&e, i_rem_k(&e, task, blocks), AMX_PAIRS);
 
-		turn.pairs = i_min(&e, k64(&e, PAIRS), i_sub(&e, k64(&e, pairs), first));
-		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), EDGE),
-		  c1 = i_min_k(&e, i_add_k(&e, c0, EDGE), length);
+		turn.pairs = i_min(&e, k64(&e, AMX_PAIRS), i_sub(&e, k64(&e, pairs), first));
+		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), AMX_EDGE),
+		  c1 = i_min_k(&e, i_add_k(&e, c0, AMX_EDGE), length);
 		V r = loop_open(&e, k64(&e, 0), turn.pairs, 1),
 		  row = i_add(&e, i_mul_k(&e, entry, pairs), i_add(&e, first, r));
 		V to = ptr_at(&e, turn.block, i_sub(&e, i_mul_k(&e, r, 64), i_mul_k(&e, c0, 4)));

@@ -63,7 +63,7 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 
 	/* room behind each for what a vector holds beyond its rows */
 	h->high = gemm_copies_tiles(g, &copied) ? p->mr : h->block;
-	h->tile = align64(h->k * h->high * 4) + (h->high < h->block ? 64 : 0);
+	h->tile = align64(h->k * h->high * 4) + (h->high < h->block ? PANEL_ROOM : 0);
 	h->sums = ceil_div(h->block, h->high) * h->tile;
 	h->sums_at = layout_take(&memory, PRODUCTS * h->sums);
 	h->products_at = layout_take(&memory, PRODUCTS * h->block * nr * 4);

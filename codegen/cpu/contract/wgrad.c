@@ -217,9 +217,8 @@ wgrad_strides(Emit *e, const Wgrad *w, bool transposed)
 static int64_t
 slice_channels(const Wgrad *w)
 {
-	enum { SLICES = 256 };
 	int64_t slices = (w->p->parts > 1 ? w->p->parts : 1) * w->groups * w->npanel * w->R,
-	        want = ceil_div(SLICES, slices), tiles = ceil_div(ceil_div(w->C, want), w->p->mr);
+	        want = ceil_div(WGRAD_SLICES, slices), tiles = ceil_div(ceil_div(w->C, want), w->p->mr);
 
 	return w->columns || want == 1 ? w->C : (tiles < 2 ? 2 : tiles) * w->p->mr;
 }

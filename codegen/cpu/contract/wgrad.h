@@ -4,6 +4,8 @@
 #define CODEGEN_CPU_WGRAD_H
 #include "algo.h"
 
+enum { WGRAD_SLICES = 256 }; /* that give many threads work */
+
 typedef struct Wgrad {
 	const GemmParams *p;
 	int64_t H, W, C, N, OH, OW, K, R, S; /* C: of a group, K: of all */

@@ -11,9 +11,6 @@
  * Not for one input channel with the filter's columns as rows, nor for 16-bit pairs (gemm_copies). */
 #include "wgrad.h"
 
-enum { PAD = 64 }; /* bytes behind a panel: its last row is stored in whole vectors, and panels that are made together
-                    * shall not meet in one set of each cache */
-
 typedef struct Copied {
 	Wgrad w;
 	int64_t nr;              /* columns of a panel */
@@ -41,7 +38,6 @@ rounded_up(int64_t n, int64_t unit)
 static Copied
 copied_of(const Graph *g, const Op *op, const GemmParams *p)
 {
-	enum { SLICES = 256 }; /* that give many threads work */
 	Copied c = {.w = wgrad_of(g, op, p), .nr = (int64_t)p->nv * p->lanes};
 	const Wgrad *w = &c.w;
 	int64_t most, slices = (p->parts > 1 ? p->parts : 1) * w->groups * w->npanel * w->R, want;
@@ -55,14 +51,14 @@ copied_of(const Graph *g, const Op *op, const GemmParams *p)
 	c.rows = c.rows < w->H ? c.rows : w->H;
 	c.columns = w->S == 1 ? w->cut : (w->cut - 1) * w->at.stride[1] + (w->S - 1) * w->at.dilation[1] + 1;
 	c.columns = c.columns < w->W || w->S == 1 ? c.columns : w->W;
-	c.column_panel = p->band * w->cut * w->images * c.nr * 4 + PAD;
+	c.column_panel = p->band * w->cut * w->images * c.nr * 4 + PANEL_ROOM;
 	c.high = ceil_div(w->C, ceil_div(w->C, p->mr));
-	c.panel = c.rows * c.columns * w->images * c.high * 4 + PAD;
+	c.panel = c.rows * c.columns * w->images * c.high * 4 + PANEL_ROOM;
 	/* in L2 beside what is read, the columns and the results */
 	most = machine_of(g)->budget.l2 / c.panel;
 	most = (most < 2 ? 2 : most) * c.high;
 	c.block = rounded_up(ceil_div(w->C, ceil_div(w->C, most)), c.high);
-	want = ceil_div(SLICES, slices * ceil_div(w->C, c.block));
+	want = ceil_div(WGRAD_SLICES, slices * ceil_div(w->C, c.block));
 	c.channels = rounded_up(ceil_div(c.block, want), c.high);
 	if (c.channels < 2 * c.high)
 		c.channels = 2 * c.high < c.block ? 2 * c.high : c.block;

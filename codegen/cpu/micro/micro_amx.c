@@ -15,13 +15,11 @@
 #include "../emit/code.h"
 #include <string.h>
 
-enum { EDGE = 16, TILE_BYTES = 1024, PAIRS = 16 }; /* rows and columns of a tile; pairs of k in it */
-
 typedef struct Amx {
 	Code c;
 	T vt;                    /* a row of a tile as 16 words */
 	int nv, nr;              /* tiles of columns and of rows */
-	bool few;                /* fewer than EDGE rows */
+	bool few;                /* fewer than AMX_EDGE rows */
 	bool part, copy_b;       /* the last vector of columns is masked; B has no room behind it either */
 	V st[S_COUNT], rows, mask, all, second; /* second: number of the second tile's first row */
 	V abuf, bbuf, cbuf;
@@ -35,13 +33,13 @@ typedef enum CopyWay { COPY_IN, COPY_OUT } CopyWay;
 static V
 copy_function(Llvm *l, CopyWay way)
 {
-	T args[5] = {l->ptr, l->ptr, l->i64, l->i64, l->i64}, vt = LLVMVectorType(l->i32, EDGE);
+	T args[5] = {l->ptr, l->ptr, l->i64, l->i64, l->i64}, vt = LLVMVectorType(l->i32, AMX_EDGE);
 	Code c;
 	V fn = code_begin(&c, l, way == COPY_IN ? "tile_copy_in" : "tile_copy_out", args, 5);
 
 	if (fn)
 		return fn;
-	V at = code_var(&c, l->ptr), there = code_var(&c, l->ptr), mask = code_mask(&c, code_arg(&c, 4), EDGE);
+	V at = code_var(&c, l->ptr), there = code_var(&c, l->ptr), mask = code_mask(&c, code_arg(&c, 4), AMX_EDGE);
 
 	code_set(&c, at, code_arg(&c, 0));
 	code_set(&c, there, code_arg(&c, 1));
@@ -56,8 +54,8 @@ copy_function(Llvm *l, CopyWay way)
 	code_loop_end(&c, loop);
 	if (way == COPY_OUT)
 		return code_end(&c);
-	CodeIf rest = code_if(&c, LLVMBuildICmp(c.b, LLVMIntSLT, code_arg(&c, 3), code_k(&c, EDGE), ""));
-	CodeLoop zero = code_loop(&c, LLVMBuildSub(c.b, code_k(&c, EDGE), code_arg(&c, 3), ""));
+	CodeIf rest = code_if(&c, LLVMBuildICmp(c.b, LLVMIntSLT, code_arg(&c, 3), code_k(&c, AMX_EDGE), ""));
+	CodeLoop zero = code_loop(&c, LLVMBuildSub(c.b, code_k(&c, AMX_EDGE), code_arg(&c, 3), ""));
 
 	code_store(&c, LLVMConstNull(vt), code_get(&c, at), NULL);
 	code_set(&c, at, code_at(&c, code_get(&c, at), code_k(&c, 64)));
@@ -123,7 +121,7 @@ rows_on(Amx *a, V p, int i, V stride)
 static V
 buffer_at(Amx *a, V buffer, int i)
 {
-	return code_at(&a->c, buffer, code_k(&a->c, (int64_t)i * TILE_BYTES));
+	return code_at(&a->c, buffer, code_k(&a->c, (int64_t)i * AMX_BYTES));
 }
 
 /* `pairs` pairs of k, from pa and pb on; NULL: all that a tile holds. */
@@ -142,7 +140,7 @@ step(Amx *a, V pa, V pb, V pairs)
 		x.at[i] = from;
 		if (pairs || a->few) {
 			x.at[i] = buffer_at(a, a->abuf, i);
-			copy(a, COPY_IN, x.at[i], from, a->st[S_AM], a->few ? a->rows : code_k(c, EDGE), of_k);
+			copy(a, COPY_IN, x.at[i], from, a->st[S_AM], a->few ? a->rows : code_k(c, AMX_EDGE), of_k);
 		}
 	}
 	for (int j = 0; j < a->nv; j++) {
@@ -151,13 +149,13 @@ step(Amx *a, V pa, V pb, V pairs)
 			V from = y.at[j];
 
 			y.at[j] = buffer_at(a, a->bbuf, j);
-			copy(a, COPY_IN, y.at[j], from, a->st[S_BK], pairs ? pairs : code_k(c, PAIRS),
+			copy(a, COPY_IN, y.at[j], from, a->st[S_BK], pairs ? pairs : code_k(c, AMX_PAIRS),
 			     a->part && j == a->nv - 1 ? a->mask : a->all);
 		}
 	}
 	/* one stride for both tiles of B: a whole vector beside a copied one is copied too */
 	if (!pairs && a->copy_b && a->nv == 2) {
-		copy(a, COPY_IN, buffer_at(a, a->bbuf, 0), y.at[0], a->st[S_BK], code_k(c, PAIRS), a->all);
+		copy(a, COPY_IN, buffer_at(a, a->bbuf, 0), y.at[0], a->st[S_BK], code_k(c, AMX_PAIRS), a->all);
 		y.at[0] = buffer_at(a, a->bbuf, 0);
 	}
 	x.stride = pairs || a->few ? line : x.stride;
@@ -170,8 +168,8 @@ static void
 tap(Amx *a, V pa, V pb)
 {
 	Code *c = &a->c;
-	V nk = a->st[S_NK], whole = LLVMBuildSDiv(c->b, nk, code_k(c, PAIRS), ""),
-	  rest = LLVMBuildSRem(c->b, nk, code_k(c, PAIRS), "");
+	V nk = a->st[S_NK], whole = LLVMBuildSDiv(c->b, nk, code_k(c, AMX_PAIRS), ""),
+	  rest = LLVMBuildSRem(c->b, nk, code_k(c, AMX_PAIRS), "");
 	V xa = code_var(c, c->l->ptr), xb = code_var(c, c->l->ptr);
 
 	code_set(c, xa, pa);
@@ -180,8 +178,8 @@ tap(Amx *a, V pa, V pb)
 	CodeLoop k = code_loop(c, whole);
 
 	step(a, code_get(c, xa), code_get(c, xb), NULL);
-	code_set(c, xa, code_at(c, code_get(c, xa), code_k(c, PAIRS * 4)));
-	code_set(c, xb, code_at(c, code_get(c, xb), LLVMBuildMul(c->b, a->st[S_BK], code_k(c, PAIRS), "")));
+	code_set(c, xa, code_at(c, code_get(c, xa), code_k(c, AMX_PAIRS * 4)));
+	code_set(c, xb, code_at(c, code_get(c, xb), LLVMBuildMul(c->b, a->st[S_BK], code_k(c, AMX_PAIRS), "")));
 	code_loop_end(c, k);
 	code_fi(c, &any);
 	CodeIf tail = code_if(c, LLVMBuildICmp(c->b, LLVMIntSGT, rest, code_k(c, 0), ""));
@@ -223,7 +221,7 @@ sums_move(Amx *a, int i, int j, CopyWay way)
 {
 	Code *c = &a->c;
 	V at = code_at(c, rows_on(a, code_arg(c, 2), i, a->st[S_CM]), code_k(c, j * 64)),
-	  rows = a->few ? a->rows : code_k(c, EDGE);
+	  rows = a->few ? a->rows : code_k(c, AMX_EDGE);
 	bool part = a->part && j == a->nv - 1, buffered = part || a->few;
 
 	if (buffered && way == COPY_IN)
@@ -240,18 +238,18 @@ gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b)
 	char name[64];
 	T args[9] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64, l->i64};
 	Amx a = {.nv = nv,
-	         .nr = rows > EDGE ? 2 : 1,
-	         .few = rows < EDGE,
+	         .nr = rows > AMX_EDGE ? 2 : 1,
+	         .few = rows < AMX_EDGE,
 	         .part = masked,
 	         .copy_b = masked && copy_b,
-	         .vt = LLVMVectorType(l->i32, EDGE)};
+	         .vt = LLVMVectorType(l->i32, AMX_EDGE)};
 	Code *c = &a.c;
 
-	if (rows > 2 * EDGE || nv > 2)
+	if (rows > 2 * AMX_EDGE || nv > 2)
 		bug("matrix tiles of %d rows and %d vectors", rows, nv);
 	snprintf(name, sizeof name, "micro_amx_%s_%d%s%s",
 	         a.few         ? "few"
-	         : rows > EDGE ? "two"
+	         : rows > AMX_EDGE ? "two"
 	                       : "one",
 	         nv, masked ? "m" : "", a.copy_b ? "b" : "");
 	V fn = code_begin(c, l, name, args, 9);
@@ -265,10 +263,10 @@ gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b)
 	a.mask = code_arg(c, 7);
 	a.rows = code_arg(c, 8);
 	a.all = code_k(c, -1);
-	a.second = LLVMBuildSub(c->b, a.rows, code_k(c, EDGE), "");
-	a.abuf = code_var(c, LLVMArrayType2(l->i8, 2 * TILE_BYTES));
-	a.bbuf = code_var(c, LLVMArrayType2(l->i8, 2 * TILE_BYTES));
-	a.cbuf = code_var(c, LLVMArrayType2(l->i8, TILE_BYTES));
+	a.second = LLVMBuildSub(c->b, a.rows, code_k(c, AMX_EDGE), "");
+	a.abuf = code_var(c, LLVMArrayType2(l->i8, 2 * AMX_BYTES));
+	a.bbuf = code_var(c, LLVMArrayType2(l->i8, 2 * AMX_BYTES));
+	a.cbuf = code_var(c, LLVMArrayType2(l->i8, AMX_BYTES));
 	CodeIf add = code_if(c, LLVMBuildICmp(c->b, LLVMIntNE, code_arg(c, 6), zero, ""));
 
 	for (int t = 0; t < a.nr * nv; t++)
@@ -306,7 +304,7 @@ amx_open(Emit *e)
 		for (int i = 0; i < BYTES; i++) {
 			bool columns = i >= COLSB && i < COLSB + 16 && i % 2 == 0, rows = i >= ROWS && i < ROWS + 8;
 
-			byte[i] = LLVMConstInt(l->i8, i == 0 ? 1 : columns ? 64 : rows ? EDGE : 0, 0);
+			byte[i] = LLVMConstInt(l->i8, i == 0 ? 1 : columns ? 64 : rows ? AMX_EDGE : 0, 0);
 		}
 		V init = LLVMConstArray2(l->i8, byte, BYTES);
 
