@@ -47,7 +47,7 @@ static Name *name_new(Parser *p, const char *name, Loc at);
 
 %token <s> NAME "a name" STRING "a string"
 %token <node> NUMBER "a number"
-%token <i> DTYPE "a dtype"
+%token <i> DTYPE "a type such as f32 or i32"
 %token PIPE "|>" EQ "==" NE "!=" LE "<=" GE ">="
 %token USE "use" CONST "const" BLOCK "block" MODEL "model" RETURN "return" IF "if" ELSE "else" FOR "for" IN "in" REPEAT "repeat"
 %token LOSS "loss" METRIC "metric" OUTPUT "output" REQUIRE "require" AND "and" OR "or" NOT "not" TRUE_ "true" FALSE_ "false"
@@ -253,7 +253,13 @@ static void
 unknown_item(Parser *p, Loc at, const char *name)
 {
 	static const char *const items[] = {"use", "const", "block", "model", "data", "train"};
+	static const char *const others[][2] = {
+		{"def", "block"}, {"class", "block"}, {"import", "use"}, {"from", "use"}};
 	const char *near = suggest(name, items, 6);
+
+	for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+		if (!strcmp(name, others[k][0]))
+			near = others[k][1];
 
 	diag_error(p->diags, at, "`%s` begins no item: use, const, block, model, data, train or generate do%s%s%s", name,
 	           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
@@ -281,6 +287,23 @@ put_symbol(Buf *b, const char *before, const char *name)
 		buf_printf(b, "%s`%s`", before, name);
 }
 
+/* The type that other languages call t, NULL if none. */
+static const char *
+type_meant(const char *t)
+{
+	static const char *const names[][2] = {
+		{"float", "f32"}, {"float32", "f32"}, {"fp32", "f32"}, {"double", "f64"}, {"float64", "f64"},
+		{"half", "f16"}, {"float16", "f16"}, {"fp16", "f16"}, {"bfloat16", "bf16"}, {"int", "i32"},
+		{"int32", "i32"}, {"long", "i64"}, {"int64", "i64"}, {"int16", "i16"}, {"uint16", "u16"},
+		{"int8", "i8"}, {"uint8", "u8"}, {"byte", "u8"},
+	};
+
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+		if (!strcmp(t, names[k][0]))
+			return names[k][1];
+	return NULL;
+}
+
 /* What was probably meant, of what other languages write so. wants_set: `=` was expected. */
 static const char *
 meant(const Parser *p, bool wants_set)
@@ -305,6 +328,8 @@ meant(const Parser *p, bool wants_set)
 		return "a name is set by = alone: h = h + x";
 	if (!strcmp(t, "/") && p->fresh)
 		return "a comment begins with #";
+	if (!strcmp(t, "def") || !strcmp(t, "class") || !strcmp(p->before, "def") || !strcmp(p->before, "class"))
+		return "a function is a block of its own: block f(x) { return relu(x) }";
 	if (!strcmp(t, "else") && !p->fresh && strcmp(p->before, "}"))
 		return "a choice is a statement: if c { h = x } else { h = y }";
 	return NULL;
@@ -316,7 +341,7 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 	yysymbol_kind_t want[5], found = yypcontext_token(cx);
 	Loc at = *yypcontext_location(cx);
 	int n = yypcontext_expected_tokens(cx, want, 5);
-	bool wants_set = false;
+	bool wants_set = false, wants_type = false;
 	const char *hint;
 	Buf b = {0};
 
@@ -330,11 +355,15 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 		buf_printf(&b, "unexpected `%s`", p->text);
 	for (int k = 0; k < n && k < 4 && n <= 4; k++)
 		put_symbol(&b, !k ? ", needs " : k == n - 1 ? " or " : ", ", yysymbol_name(want[k]));
-	for (int k = 0; k < n; k++)
+	for (int k = 0; k < n; k++) {
 		wants_set |= !strcmp(yysymbol_name(want[k]), "'='");
+		wants_type |= n == 1 && want[k] == YYSYMBOL_DTYPE;
+	}
 	hint = found == YYSYMBOL_YYEOF ? NULL : meant(p, wants_set);
 	if (hint)
 		buf_printf(&b, ": %s", hint);
+	else if (wants_type && type_meant(p->text))
+		buf_printf(&b, "; did you mean `%s`?", type_meant(p->text));
 	if (is_keyword(found))
 		for (int k = 0; k < n; k++)
 			if (want[k] == YYSYMBOL_NAME) {
