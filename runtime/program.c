@@ -120,8 +120,9 @@ rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, const cha
 	int64_t last = examples % p->batch;
 
 	if (*p->full_only && last)
-		return rt_fail(e, "%lld %s are no multiple of the batch of %lld, and %s", (long long)examples, what,
-		               (long long)p->batch, p->full_only);
+		return rt_fail(e, "%lld %s are no multiple of the batch of %lld, and %s; "
+		               "`mantou build --batch` of a number that divides them would do", (long long)examples,
+		               what, (long long)p->batch, p->full_only);
 	if (last % g->multiple)
 		return rt_fail(e, "%lld %s leave a last batch of %lld, but the model takes multiples of %lld: "
 			"N / %lld is no whole number%s%s%s", (long long)examples, what,

@@ -745,7 +745,8 @@ def evaluation():
                                                                            - sum(map(abs, error)) / 100) < 1e-5
     assert re.match(r"eval  loss", run("eval", "--data", ".", "--weights", "w.safetensors").stdout)
     run("eval", "--data", ".", "--weights", "w.safetensors", env={"RTI_FULL_ONLY": "why (line.net:1:1)"}, status=1,
-        err=r"100 test examples are no multiple of the batch of 8, and why \(line")
+        err=r"100 test examples are no multiple of the batch of 8, and why \(line.net:1:1\); "
+            r"`mantou build --batch` of a number")
     run("eval", "--weights", "w.safetensors", status=2, err="--data DIR")
     run("eval", "--synthetic", "--weights", "w.safetensors")
 
