@@ -39,22 +39,35 @@ grad_pad(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 	din[0] = rule_slice(b, g, (int)ax, 0, span, step);
 }
 
+/* The gradient of x, added up from pieces of dout; in f32 where that has 16 bits, in which many small ones would come
+ * to nothing beside what is there already. */
+static Val
+scattered(Build *b, OpKind kind, const Op *op, Val dout)
+{
+	Type x = *val_type(b->g, op->in[0]), sum = x;
+	bool narrow = x.dtype == DT_f16 || x.dtype == DT_bf16;
+
+	if (narrow) {
+		sum.dtype = DT_f32;
+		dout = build_cast(b, dout, DT_f32);
+	}
+	Val d = build_op(b, kind, VALS(dout, op->in[1]), ATTRS(AI(axis, attr_int(op, A_axis))), &sum);
+
+	return narrow ? build_cast(b, d, (DType)x.dtype) : d;
+}
+
 void
 grad_gather(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {
-	Type x = *val_type(b->g, op->in[0]);
-
 	if (need[0] && dout[0].id)
-		din[0] = build_op(b, OP_gather_dx, VALS(dout[0], op->in[1]), ATTRS(AI(axis, attr_int(op, A_axis))), &x);
+		din[0] = scattered(b, OP_gather_dx, op, dout[0]);
 }
 
 void
 grad_take(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {
-	Type x = *val_type(b->g, op->in[0]);
-
 	if (need[0] && dout[0].id)
-		din[0] = build_op(b, OP_take_dx, VALS(dout[0], op->in[1]), ATTRS(AI(axis, attr_int(op, A_axis))), &x);
+		din[0] = scattered(b, OP_take_dx, op, dout[0]);
 }
 
 void
