@@ -14,6 +14,8 @@
  * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers
  * between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the
  * narrowest type that is computed); `half` in them is bf16, and once more f16.
+ * Where values have 16 bits bounds follow from the roundings of each element (bounds.c), else from a type's eps and the
+ * size of what is computed (compare.c).
  * With --space (--space=N: N of them) such a group has each kernel in turn that Target.tuning.space names.
  * With --emulated the contractions of 16 bits run on the CPUs whose instructions emulate.c computes (matrix
  * tiles: bf16; f16 multiply-adds: f16), and the same modules are compiled for the CPUs that have them.
@@ -210,6 +212,8 @@ f16_sums(const Graph *g)
 	return false;
 }
 
+#include "bounds.c"
+
 /* Counts contractions that go through the emulated instructions, false if there are none; the real ones must
  * compile. */
 static bool
@@ -273,7 +277,10 @@ check_results(Run *r, const Graph *g, Interp *in, const char *line, const char *
               double scale, double **x)
 {
 	uint8_t *arena = run->arena;
+	Arena *a = g->module->arena;
+	double **sd = arena_array(a, double *, g->result.n), *jump = arena_array(a, double, g->result.n);
 
+	bounds_of(g, a, run->n, x, sd, jump);
 	for (uint32_t k = 0; k < g->result.n; k++) {
 		const ValInfo *i = val_info(g, g->result.at[k].v);
 		const RefTensor *want = interp_result(in, (int)k);
@@ -286,9 +293,15 @@ check_results(Run *r, const Graph *g, Interp *in, const char *line, const char *
 			continue;
 		}
 		tensor_move(&i->type, run->n, run->batch, arena + i->offset, got, false);
+		/* INFINITY: for what is finite, bounds.c has bounds of its own */
 		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest,
-		             is_exact(g) ? 0 : scale * error_scale(g, want, x), want->f, got, want->n))
+		             is_exact(g) ? 0 : sd[k] ? INFINITY : scale * error_scale(g, want, x), want->f, got,
+		             want->n))
 			break;
+		if (sd[k] && !within(r, what, line, (int)k, sd[k], jump[k], want->f, got, want->n))
+			break;
+		if (sd[k])
+			check_bounds(r, what, line, g, run->n, x, sd[k], jump[k], want->f, want->n);
 	}
 }
 
@@ -335,7 +348,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	Code code = {0};
 	double scale = 1;
 
-	if (f16_sums(g)) { /* micro_fp16.c says what its sums lose; narrow.c holds it to that */
+	if (f16_sums(g)) { /* where bounds.c knows no better; narrow.c holds them to what micro_fp16.c says */
 		lowest = DT_f16;
 		scale = 0.25;
 	}
