@@ -235,6 +235,8 @@ Mem mem_fix_of(Emit *e, const Mem *m, const V *index, int n);
 /* The address at these indices; the bytes to it from base. */
 #define mem_at(e, m, ...) mem_at_of(e, m, LIST(V, __VA_ARGS__))
 #define mem_offset(e, m, ...) mem_offset_of(e, m, LIST(V, __VA_ARGS__))
+/* Of a region whose axes count numbers instead of bytes: W neighbours, for load_at and store_at. */
+#define mem_lanes(e, m, ...) ((Off){.s = mem_offset(e, m, __VA_ARGS__), .c = 1})
 /* What lies at these indices of the first axes, with the others. part: from its address on; fix: an address is taken
  * once, of all indices. */
 #define mem_part(e, m, ...) mem_part_of(e, m, LIST(V, __VA_ARGS__))
@@ -257,7 +259,18 @@ V loop_open(Emit *e, V lo, V hi, int64_t step);
 void loop_close(Emit *e);
 /* The statement behind it is the body, with the variable i; its end closes the loop: no break or return from there. */
 #define LOOP(e, i, lo, hi, step) for (V i = loop_open(e, lo, hi, step); i; loop_close(e), i = NULL)
-#define TIMES(e, i, n) LOOP(e, i, k64(e, 0), k64(e, n), 1)
+#define EACH(e, i, count) LOOP(e, i, k64(e, 0), count, 1) /* count: a value */
+#define TIMES(e, i, n) EACH(e, i, k64(e, n))
+/* Over this call's tasks; over what they consist of, `grain` to a task, n in all. */
+#define TASKS(e, i) LOOP(e, i, (e)->arg_t0, (e)->arg_t1, 1)
+#define GRAINS(e, i, grain, n) LOOP(e, i, grains_lo(e, grain), grains_hi(e, grain, k64(e, n)), 1)
+static inline V grains_lo(Emit *e, int64_t grain) { return i_mul_k(e, e->arg_t0, grain); }
+static inline V grains_hi(Emit *e, int64_t grain, V n) { return i_min(e, i_mul_k(e, e->arg_t1, grain), n); }
+/* Loops over a set of axes of t, the first outermost, their indices into ix. */
+bool axes_open(Emit *e, const Type *t, uint32_t axes, Ix *ix);
+void axes_close(Emit *e, uint32_t axes);
+#define ALL_AXES(t) ((1u << (t)->rank) - 1)
+#define OVER(e, t, axes, ix) for (bool open = axes_open(e, t, axes, ix); open; axes_close(e, axes), open = false)
 V slot_new(Emit *e, T t);                                 /* a variable, promoted to registers afterwards */
 V slot_get(Emit *e, V slot, T t);
 void slot_set(Emit *e, V slot, V v);

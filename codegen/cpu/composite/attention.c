@@ -486,7 +486,7 @@ finish_rows(const Main *m, V first, V count)
 	Emit *e = m->e;
 	const Att *a = m->a;
 
-	LOOP(e, i, k64(e, 0), count, 1) {
+	EACH(e, i, count) {
 		V query = i_add(e, first, i), y = row_at(m, m->out[0], a->t, a->e, query),
 		  lse = row_at(m, m->out[1], a->t, 1, query);
 		Cell total = scalar_at(e, mem_at(e, &m->total, i)), top = scalar_at(e, mem_at(e, &m->top, i));
@@ -523,7 +523,7 @@ forward_blocks(Main *m, V first, V count, V from, V to)
 		turn(m, m->in[1], a->d, key, m->transposed[0]);
 		product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->transposed[0],
 		            m->tile[0].base, k64(e, a->d), NULL);
-		LOOP(e, i, k64(e, 0), count, 1)
+		EACH(e, i, count)
 			softmax_row(m, i, i_add(e, first, i), key);
 		product_run(e, &m->weighted, count, m->tile[0].base, row_at(m, m->in[2], a->s, a->e, key), m->sums.base,
 		            keys, if_more(e, key, k64(e, 0)));
@@ -564,13 +564,13 @@ forward_emit(Main *m)
 	int last = last_keys(a);
 
 	m->weighted = product_new(e, columns_params(a, a->e), a->e, (int64_t)a->bk * 4, 4, a->e * 4, a->e * 4, 0);
-	LOOP(e, task, e->arg_t0, e->arg_t1, 1) {
+	TASKS(e, task) {
 		V first = i_mul_k(e, i_rem_k(e, task, blocks), a->bq), end = k64(e, a->s);
 		V count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
 
 		m->entry = i_div_k(e, task, blocks);
 		mask_at(m);
-		LOOP(e, i, k64(e, 0), count, 1) {
+		EACH(e, i, count) {
 			scalar_put(e, mem_at(e, &m->top, i), number(e, -INFINITY));
 			scalar_put(e, mem_at(e, &m->total, i), number(e, 0));
 		}
@@ -705,7 +705,7 @@ backward_emit(Main *m)
 	m->dq = product_new(e, columns_params(a, a->d), a->d, row, 4, a->d * 4, a->d * 4, 0);
 	m->dk = product_new(e, columns_params(a, a->d), a->d, 4, row, a->d * 4, a->d * 4, 0);
 	m->dv = product_new(e, columns_params(a, a->e), a->e, 4, row, a->e * 4, a->e * 4, 0);
-	LOOP(e, entry, e->arg_t0, e->arg_t1, 1) {
+	TASKS(e, entry) {
 		m->entry = entry;
 		mask_at(m);
 		rows_emit_sums(m);

@@ -199,7 +199,7 @@ gates_tile(const RnnMain *m, V tile, V input, V first, V count, V panel, V t, V 
 	                                                                                s->gates, w),
 	    before = mem_axes(e, from, BY(s->state_row)), after = mem_axes(e, to, BY(s->state_row));
 
-	LOOP(e, i, k64(e, 0), count, 1) {
+	EACH(e, i, count) {
 		V row = i_add(e, first, i), live = is_live(m, row, t);
 		Mem own = mem_part(e, &sums, i), added = mem_part(e, &inputs, i);
 		Unit u = unit_open(e, i_mul_k(e, panel, w), s->h);
@@ -226,7 +226,7 @@ gates_copy(const RnnMain *m, V first, V count, V panel, V t, V to)
 	int64_t w = m->s->p.lanes;
 	Mem tile = mem_dense(e, to, DT_f32, m->s->p.mr, m->s->gates, w);
 
-	LOOP(e, i, k64(e, 0), count, 1) {
+	EACH(e, i, count) {
 		V row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates);
 		Mem out = mem_part(e, &tile, i);
 		Unit u = unit_open(e, i_mul_k(e, panel, w), m->s->h);
@@ -257,7 +257,7 @@ gates_fetch(const RnnMain *m, V first, V count, V panel, V t)
 	V then = m->s->reverse ? i_max(e, i_sub_k(e, t, 1), k64(e, 0)) : i_min_k(e, i_add_k(e, t, 1), m->s->t - 1);
 	V at = LLVMBuildSelect(here(e), last, m->panel, next, ""), step = LLVMBuildSelect(here(e), last, then, t, "");
 
-	LOOP(e, i, k64(e, 0), count, 1)
+	EACH(e, i, count)
 		units_fetch(m, m->in[0], i_add(e, first, i), step, m->s->gates, i_mul_k(e, at, m->s->p.lanes));
 }
 
@@ -568,7 +568,7 @@ rnn_tasks(RnnMain *m)
 	V all = extent(e, s->n);
 
 	if (!s->units) {
-		m->lo = i_mul_k(e, e->arg_t0, s->rows), m->hi = i_min(e, i_mul_k(e, e->arg_t1, s->rows), all);
+		m->lo = grains_lo(e, s->rows), m->hi = grains_hi(e, s->rows, all);
 		m->panel = m->j = k64(e, 0), m->panels = k64(e, s->npanel), m->end = k64(e, s->h);
 		return;
 	}

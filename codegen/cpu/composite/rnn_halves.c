@@ -63,7 +63,7 @@ rnn_halves_tile(const RnnMain *m, V pair, V count, V weights, V products, V tile
 
 	TIMES(e, q, PRODUCTS)
 		halves_call(m, q, pair, count, mem_at(e, &panel, q), mem_at(e, &of_product, q));
-	LOOP(e, i, k64(e, 0), count, 1)
+	EACH(e, i, count)
 		for (int64_t j = 0; j < nr; j += w) {
 			V at = k64(e, j);
 

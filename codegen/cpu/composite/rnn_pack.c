@@ -119,7 +119,7 @@ rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk)
 		V from = buffer(&e, src), to = buffer(&e, dst);
 		Mem panels = mem_dense(&e, to, DT_f32, s->npanel, s->h, s->gates, s->p.lanes);
 
-		LOOP(&e, panel, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, panel) {
 			if (s->halves)
 				pack_halves(&e, s, from, to, panel);
 			else if (s->back)

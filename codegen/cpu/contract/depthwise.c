@@ -244,14 +244,13 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 		slot[i] = slot_new(e, vt);
 		slot_set(e, slot[i], LLVMConstNull(vt));
 	}
-	V r = loop_open(e, k64(e, 0), d->nr, 1);
-
-	for (int i = 0; i < cols; i++)
-		acc[i] = slot_get(e, slot[i], vt);
-	row_products(e, d, run, n, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in), acc);
-	for (int i = 0; i < cols; i++)
-		slot_set(e, slot[i], acc[i]);
-	loop_close(e);
+	EACH(e, r, d->nr) {
+		for (int i = 0; i < cols; i++)
+			acc[i] = slot_get(e, slot[i], vt);
+		row_products(e, d, run, n, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in), acc);
+		for (int i = 0; i < cols; i++)
+			slot_set(e, slot[i], acc[i]);
+	}
 	for (int i = 0; i < run->cols; i++) {
 		Cell c = cell_of(slot_get(e, slot[i], vt), true, DT_f32);
 
@@ -503,12 +502,9 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *params, int weights, Ep
 		d.band_line = depthwise_band_line(depthwise_band_rows(g, op, p->rows) * d.s.x->axis[3].n);
 		d.band = mem_axes(&e, p->band ? scratch_ptr(&e, depthwise_tile_bytes(g, op, &d.l, p)) : NULL,
 		                  OF(p->chunk / d.l.whole), OF(d.band_line), BY(e.W * 4));
-		V tband = p->band ? band_table(&e, op, &d) : NULL, trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3),
-		  t = loop_open(&e, i_mul_k(&e, e.arg_t0, grain),
-		      i_min_k(&e, i_mul_k(&e, e.arg_t1, grain), tasks), 1);
+		V tband = p->band ? band_table(&e, op, &d) : NULL, trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3);
 
-		one_task(&e, &d, epi, t, trow, tband);
-		loop_close(&e);
+		GRAINS(&e, t, grain, tasks) one_task(&e, &d, epi, t, trow, tband);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 	DepthPieces pieces = {d.s.o, p};
@@ -529,22 +525,26 @@ pack_kernel(GroupCx *gc, const Op *op, const DepthParams *p, int dst, GraphKerne
 
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
-		V row = loop_open(&e, e.arg_t0, e.arg_t1, 1), tap = i_div_k(&e, row, l.in),
-		  j = i_rem_k(&e, row, l.in), c = loop_open(&e, k64(&e, 0), k64(&e, channels), p->lanes);
-		const Ix at = {.s = c, .c = 1};
+		TASKS(&e, row) {
+			V tap = i_div_k(&e, row, l.in), j = i_rem_k(&e, row, l.in);
 
-		e.lanes = true;
-		e.mask = channels % p->lanes ? mask_below(&e, i_sub(&e, k64(&e, channels), c)) : NULL;
-		const Ix ix[4] = {ix_add(&e, ix_mul_k(&e, ix_div(&e, at, k64(&e, l.out)), l.in), ix_s(j)),
-		    ix_rem(&e, at, k64(&e, l.out)), ix_s(i_div_k(&e, tap, S)), ix_s(i_rem_k(&e, tap, S))};
-		Cell k = cell_cast(&e, lane_eval(&e, op->in[1], ix), DT_f32);
+			LOOP(&e, c, k64(&e, 0), k64(&e, channels), p->lanes) {
+				const Ix at = {.s = c, .c = 1};
 
-		store_at(&e, buffer(&e, dst), DT_f32,
-		    (Off){.s = i_add(&e, i_mul_k(&e, row, channels), c), .c = 1}, k);
-		e.mask = NULL;
-		e.lanes = false;
-		loop_close(&e);
-		loop_close(&e);
+				e.lanes = true;
+				e.mask = channels % p->lanes ? mask_below(&e, i_sub(&e, k64(&e, channels), c)) : NULL;
+				const Ix ix[4] = {
+				        ix_add(&e, ix_mul_k(&e, ix_div(&e, at, k64(&e, l.out)), l.in), ix_s(j)),
+				        ix_rem(&e, at, k64(&e, l.out)), ix_s(i_div_k(&e, tap, S)),
+				        ix_s(i_rem_k(&e, tap, S))};
+				Cell k = cell_cast(&e, lane_eval(&e, op->in[1], ix), DT_f32);
+				Mem to = mem_axes(&e, buffer(&e, dst), BY(channels), BY(1)); /* [row][channel] */
+
+				store_at(&e, to.base, DT_f32, mem_lanes(&e, &to, row, c), k);
+				e.mask = NULL;
+				e.lanes = false;
+			}
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = R * S * l.in, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

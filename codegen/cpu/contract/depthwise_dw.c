@@ -35,7 +35,7 @@ typedef struct DepthDw {
 	const DepthParams *p;
 	DepthLanes l;
 	DepthSteps s;
-	V sums;                   /* of the part */
+	Mem sums;                 /* of the part: [filter row][vector][filter column][input channel], in numbers */
 	V row, h, r, nr, step, n; /* row of the gradient, its first input row and filter row, how many */
 } DepthDw;
 
@@ -43,11 +43,9 @@ typedef struct DepthDw {
 static Off
 sum_at(Emit *e, const DepthDw *d, V r, V v, int64_t s, int64_t j)
 {
-	int64_t O = d->s.w->axis[0].n, I = d->l.in, S = d->s.w->axis[3].n;
+	Mem vector = mem_fix(e, &d->sums, r, v);
 
-	V first = i_add(e, i_mul_k(e, r, S * I * O), i_mul_k(e, v, d->l.whole));
-
-	return (Off){.s = i_add_k(e, first, (s * I + j) * O), .c = 1};
+	return mem_lanes(e, &vector, k64(e, s), k64(e, j));
 }
 
 /* Adds a sum of the pixels at hand, which began at zero: the part's sum is one of few numbers, and rounded as often. */
@@ -55,10 +53,10 @@ static void
 add_sum(Emit *e, const DepthDw *d, Off at, V sum)
 {
 	e->load_here = true;
-	V before = load_at(e, d->sums, DT_f32, at).v;
+	V before = load_at(e, d->sums.base, DT_f32, at).v;
 
 	e->load_here = false;
-	store_at(e, d->sums, DT_f32, at, cell_of(LLVMBuildFAdd(here(e), before, sum, ""), true, DT_f32));
+	store_at(e, d->sums.base, DT_f32, at, cell_of(LLVMBuildFAdd(here(e), before, sum, ""), true, DT_f32));
 }
 
 static void
@@ -97,12 +95,12 @@ add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask
 static void
 clear(Emit *e, const DepthDw *d, V v)
 {
-	V r = loop_open(e, k64(e, 0), k64(e, d->s.w->axis[2].n * d->s.w->axis[3].n * d->l.in), 1);
+	/* [filter row, column and input channel][vector] */
+	Mem all = mem_axes(e, d->sums.base, BY(d->s.w->axis[0].n), BY(d->l.whole));
 
-	store_at(e, d->sums, DT_f32,
-	    (Off){.s = i_add(e, i_mul_k(e, r, d->s.w->axis[0].n), i_mul_k(e, v, d->l.whole)), .c = 1},
-	    cell_of(LLVMConstNull(vec_of(e, e->l->f32)), true, DT_f32));
-	loop_close(e);
+	TIMES(e, r, d->s.w->axis[2].n * d->s.w->axis[3].n * d->l.in)
+		store_at(e, all.base, DT_f32, mem_lanes(e, &all, r, v),
+		         cell_of(LLVMConstNull(vec_of(e, e->l->f32)), true, DT_f32));
 }
 
 /* Vectors [v0, v1): run NULL: their sums are cleared. */
@@ -117,19 +115,15 @@ vectors(Emit *e, const DepthDw *d, const DepthRun *run, V v0, V v1)
 
 		if (rest ? !d->l.rest : !whole)
 			continue;
-		V v = loop_open(e, rest ? i_max(e, v0, k64(e, whole)) : v0, rest ? v1 : i_min_k(e, v1, whole), 1);
-
-		e->mask = depthwise_mask(e, lanes);
-		if (run) {
-			V r = loop_open(e, k64(e, 0), d->nr, 1);
-
-			add_products(e, d, run, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in));
-			loop_close(e);
-		} else {
-			clear(e, d, v);
+		LOOP(e, v, rest ? i_max(e, v0, k64(e, whole)) : v0, rest ? v1 : i_min_k(e, v1, whole), 1) {
+			e->mask = depthwise_mask(e, lanes);
+			if (run)
+				EACH(e, r, d->nr)
+					add_products(e, d, run, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in));
+			else
+				clear(e, d, v);
+			e->mask = NULL;
 		}
-		e->mask = NULL;
-		loop_close(e);
 	}
 	e->lanes = false;
 }
@@ -138,30 +132,34 @@ static void
 one_task(Emit *e, DepthDw *d, V t, V trow, V out)
 {
 	const DepthParams *p = d->p;
-	int64_t OH = d->s.o->axis[2].n, N = d->s.o->axis[0].n, chunk = p->chunk / d->l.whole;
+	int64_t OH = d->s.o->axis[2].n, N = d->s.o->axis[0].n, chunk = p->chunk / d->l.whole, O = d->s.w->axis[0].n,
+	        I = d->l.in, S = d->s.w->axis[3].n;
+	Mem parts = mem_rows(e, out, DT_f32, p->parts, type_elements(d->s.w));
 	V part = i_rem_k(e, t, p->parts), v0 = i_mul_k(e, i_div_k(e, t, p->parts), chunk),
 	  v1 = i_min_k(e, i_add_k(e, v0, chunk), d->l.vectors);
 	V lo = i_div_k(e, i_mul_k(e, part, OH), p->parts),
 	  hi = i_div_k(e, i_mul_k(e, i_add_k(e, part, 1), OH), p->parts);
 
-	d->sums = ptr_at(e, out, i_mul_k(e, part, type_elements(d->s.w) * 4));
+	d->sums = mem_axes(e, mem_at(e, &parts, part), BY(S * I * O), BY(d->l.whole), BY(I * O), BY(O));
 	vectors(e, d, NULL, v0, v1);
-	V strip = loop_open(e, k64(e, 0), k64(e, N), p->strip),
-	  end = i_min_k(e, i_add_k(e, strip, p->strip), N);
+	LOOP(e, strip, k64(e, 0), k64(e, N), p->strip) {
+		V end = i_min_k(e, i_add_k(e, strip, p->strip), N);
 
-	d->row = loop_open(e, lo, hi, 1);
-	d->h = depthwise_row(e, trow, d->row, 0), d->r = depthwise_row(e, trow, d->row, 1),
-	d->nr = depthwise_row(e, trow, d->row, 2);
-	V step = loop_open(e, k64(e, 0), k64(e, d->s.n), 1);
-
-	d->n = loop_open(e, strip, end, 1);
-	for (int i = 0; i < d->s.nrun; i++) {
-		d->step = depthwise_run_open(e, &d->s, &d->s.run[i], step);
-		vectors(e, d, &d->s.run[i], v0, v1);
-		depthwise_run_close(e, &d->s);
+		LOOP(e, row, lo, hi, 1) {
+			d->row = row;
+			d->h = depthwise_row(e, trow, row, 0);
+			d->r = depthwise_row(e, trow, row, 1);
+			d->nr = depthwise_row(e, trow, row, 2);
+			TIMES(e, step, d->s.n) LOOP(e, n, strip, end, 1) {
+				d->n = n;
+				for (int i = 0; i < d->s.nrun; i++) {
+					d->step = depthwise_run_open(e, &d->s, &d->s.run[i], step);
+					vectors(e, d, &d->s.run[i], v0, v1);
+					depthwise_run_close(e, &d->s);
+				}
+			}
+		}
 	}
-	for (int i = 0; i < 4; i++)
-		loop_close(e);
 }
 
 void
@@ -186,11 +184,9 @@ depthwise_dw_emit(GroupCx *gc, const Op *op, const GemmParams *params, int a, in
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		depthwise_steps(e.arena, op, p->cols, &d.s);
-		V to = buffer(&e, sums), trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3),
-		  t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V to = buffer(&e, sums), trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3);
 
-		one_task(&e, &d, t, trow, to);
-		loop_close(&e);
+		TASKS(&e, t) one_task(&e, &d, t, trow, to);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 	if (p->parts > 1)

@@ -202,7 +202,8 @@ raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
 		               offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
 	const Type *type = val_type(e->g, t->p->op->out[0]);
 	int64_t line = t->t->tile_line ? t->t->tile_line : t->t->tile_columns;
-	Off o = {.s = i_add(e, i_mul_k(e, row, line), i_sub(e, column.s, t->t->column)),
+	Mem tile = mem_axes(e, t->t->tile, BY(line), BY(1)); /* [row][column], in numbers */
+	Off o = {.s = mem_offset(e, &tile, row, i_sub(e, column.s, t->t->column)),
 	         .c = ix[type->perm[type->rank - 1]].c};
 
 	/* whole vectors, as the microkernel stored them: a masked load would wait for the store to reach the cache */
@@ -275,9 +276,9 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 static V
 carried_at(Emit *e, const TileCx *t, int k, int j, Ix column)
 {
-	V at = i_add_k(e, i_sub(e, column.s, t->t->column), (k * CARRIED + j) * t->t->tile_columns);
+	Mem carried = mem_dense(e, t->p->carry, DT_f32, t->p->nred * CARRIED, t->t->tile_columns);
 
-	return ptr_at(e, t->p->carry, i_mul_k(e, at, 4));
+	return mem_at(e, &carried, k64(e, k * CARRIED + j), i_sub(e, column.s, t->t->column));
 }
 
 static int
@@ -322,16 +323,16 @@ sums_begin(Emit *e, TileCx *t, int n, const Ix *column)
 {
 	V first = LLVMBuildICmp(at1(e, t->t->carried), LLVMIntEQ, t->t->carried, k64(e, 0), "");
 
-	loop_open(e, k64(e, 0), LLVMBuildZExt(at1(e, first), first, e->l->i64, ""), 1);
-	new_sums(e, t, n);
-	first_row(e, t, column, n);
-	sums_store(e, t, n, column);
-	for (int u = 0; u < n; u++)
-		for (int k = 0; k < t->p->nred; k++)
-			if (of_squares(t->acc[k][u].op))
-				vec_store(e, carried_at(e, t, k, CARRIED - 1, column[u]),
-				          cell_vec(e, t->acc[k][u].shift[0]), NULL);
-	loop_close(e);
+	EACH(e, once, LLVMBuildZExt(at1(e, first), first, e->l->i64, "")) {
+		new_sums(e, t, n);
+		first_row(e, t, column, n);
+		sums_store(e, t, n, column);
+		for (int u = 0; u < n; u++)
+			for (int k = 0; k < t->p->nred; k++)
+				if (of_squares(t->acc[k][u].op))
+					vec_store(e, carried_at(e, t, k, CARRIED - 1, column[u]),
+					          cell_vec(e, t->acc[k][u].shift[0]), NULL);
+	}
 }
 
 /* Many blocks are added one after the other, so sums carry what rounding took from them (Knuth's two-sum, TAOCP
@@ -402,8 +403,7 @@ tile_block(Emit *e, void *cx, const Ix *column, int n)
 		new_sums(e, t, n);
 		first_row(e, t, column, n);
 	}
-	tile_row(e, t, loop_open(e, k64(e, 0), t->t->rows, 1), column, n);
-	loop_close(e);
+	EACH(e, row, t->t->rows) tile_row(e, t, row, column, n);
 	if (carried)
 		sums_store(e, t, n, column);
 	else
@@ -428,21 +428,19 @@ epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t column
 
 	if (!p->nfetch || !near[p->gc->fetch])
 		return;
-	V row = loop_open(e, k64(e, 0), t->rows, 1);
+	EACH(e, row, t->rows) {
+		tile_index(e, &cx, row, ix_s(t->column), ix);
+		V at = offset_of(e, type, ix).s;
 
-	tile_index(e, &cx, row, ix_s(t->column), ix);
-	V at = offset_of(e, type, ix).s;
+		for (int k = 0; k < p->nfetch; k++) {
+			int bytes = dtype_info[val_type(e->g, p->fetch[k].v)->dtype].bytes;
+			/* [number][byte behind it] */
+			Mem m = mem_axes(e, buffer(e, p->fetch[k].buf), BY(bytes), BY(1));
 
-	for (int k = 0; k < p->nfetch; k++) {
-		int bytes = dtype_info[val_type(e->g, p->fetch[k].v)->dtype].bytes;
-
-		for (int64_t j = 0; j < columns * bytes; j += 64)
-			prefetch(
-			        e,
-			        ptr_at(e, buffer(e, p->fetch[k].buf), i_add_k(e, i_mul_k(e, at, bytes), j)),
-			        near[p->gc->fetch]);
+			for (int64_t j = 0; j < columns * bytes; j += 64)
+				prefetch(e, mem_at(e, &m, at, k64(e, j)), near[p->gc->fetch]);
+		}
 	}
-	loop_close(e);
 }
 
 void

@@ -190,11 +190,11 @@ gather_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, in
 
 		in.axis[1].step = i_mul_k(&e, n, l->C * 4);
 		out.axis[0].step = i_mul_k(&e, n, l->line);
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V h0 = i_sub_k(&e, i_mul_k(&e, i_div_k(&e, t, l->OW), l->at.stride[0]), l->at.pad[0]);
 			V w0 = i_sub_k(&e, i_mul_k(&e, i_rem_k(&e, t, l->OW), l->at.stride[1]), l->at.pad[1]);
 
-			LOOP(&e, image, k64(&e, 0), n, 1) TIMES(&e, r, l->at.k[0]) TIMES(&e, s, l->at.k[1]) {
+			EACH(&e, image, n) TIMES(&e, r, l->at.k[0]) TIMES(&e, s, l->at.k[1]) {
 				V h = i_add(&e, h0, i_mul_k(&e, r, l->at.dilation[0]));
 				V w = i_add(&e, w0, i_mul_k(&e, s, l->at.dilation[1]));
 				/* as numbers without a sign, those before the first are beyond the last */

@@ -174,7 +174,7 @@ copy_steps(Emit *e, const Product *x, const RowCopy *t, V steps, V from, V line,
 	Mem steps_in = mem_axes(e, from, BY(0), BY(4)); /* [step][row] */
 
 	steps_in.axis[0].step = line;
-	LOOP(e, i, k64(e, 0), steps, 1) {
+	EACH(e, i, steps) {
 		V in = mem_at(e, &steps_in, i, x->lo), out = ptr_at(e, to, i_mul_k(e, i, t->high * 4));
 
 		/* steps are pages apart: the CPU asks for none of these lines by itself */

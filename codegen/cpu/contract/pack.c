@@ -61,21 +61,29 @@ row_mask(Emit *e, V left, int64_t from)
 	                       none, "");
 }
 
+/* A panel: [row of k][column]. */
+static Mem
+panel_of(const Emit *e, const Pack *k, const GemmParams *p, V out)
+{
+	return mem_rows(e, out, DT_f32, k->k, (int64_t)p->nv * p->lanes);
+}
+
 /* Columns are contiguous: row by row. */
 static void
 copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes;
-	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
-	V to = ptr_at(e, out, i_mul_k(e, r, nr * 4)), from = ptr_at(e, in, i_mul_k(e, r, k->k_stride));
+	Mem panel = panel_of(e, k, p, out), matrix = mem_axes(e, in, BY(k->k_stride), BY(4));
 
-	for (int j = 0; j < p->nv; j++) {
-		V off = k64(e, (int64_t)j * p->lanes * 4);
+	TIMES(e, r, k->k) {
+		Mem to = mem_part(e, &panel, r), from = mem_part(e, &matrix, r);
 
-		vec_store(e, ptr_at(e, to, off),
-		          vec_load(e, ptr_at(e, from, off), row_mask(e, left, (int64_t)j * p->lanes)), NULL);
+		for (int j = 0; j < p->nv; j++) {
+			V c = k64(e, (int64_t)j * p->lanes);
+
+			vec_store(e, mem_at(e, &to, c),
+			          vec_load(e, mem_at(e, &from, c), row_mask(e, left, (int64_t)j * p->lanes)), NULL);
+		}
 	}
-	loop_close(e);
 }
 
 /* One stage of the transposition of w vectors: blocks of d elements change sides. */
@@ -145,30 +153,27 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, whole = k->k / w * w;
+	Mem panel = panel_of(e, k, p, out), matrix = mem_axes(e, in, BY(k->j_stride), BY(k->k_stride));
 
-	if (whole) {
-		V r = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
+	if (whole)
+		LOOP(e, r, k64(e, 0), k64(e, whole), w) {
+			V fn = turn_block(e->l, w);
 
-		for (int j = 0; j < p->nv; j++) {
-			V from = ptr_at(e, in, i_add_k(e, i_mul_k(e, r, 4), (int64_t)j * w * k->j_stride));
-			V to = ptr_at(e, out, i_add_k(e, i_mul_k(e, r, nr * 4), (int64_t)j * w * 4));
-			V args[5] = {from, k64(e, k->j_stride), i_sub_k(e, left, (int64_t)j * w), to,
-			             k64(e, nr * 4)};
+			for (int64_t j = 0; j < nr; j += w) {
+				V from = mem_at(e, &matrix, k64(e, j), r), to = mem_at(e, &panel, r, k64(e, j));
+				V args[5] = {from, k64(e, k->j_stride), i_sub_k(e, left, j), to, k64(e, nr * 4)};
 
-			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
+				LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
+			}
 		}
-		loop_close(e);
-	}
-	V r = loop_open(e, k64(e, whole), k64(e, k->k), 1), j = loop_open(e, k64(e, 0), k64(e, nr), 1);
-	V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""), col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-	V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, k->j_stride), ""),
-	                     i_mul_k(e, r, k->k_stride), "");
-	V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
+	LOOP(e, r, k64(e, whole), k64(e, k->k), 1) TIMES(e, j, nr) {
+		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
+		  column = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
+		V x = LLVMBuildLoad2(here(e), e->l->f32, mem_at(e, &matrix, column, r), "");
 
-	LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
-	    ptr_at(e, out, i_add(e, i_mul_k(e, r, nr * 4), i_mul_k(e, j, 4))));
-	loop_close(e);
-	loop_close(e);
+		LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
+		               mem_at(e, &panel, r, j));
+	}
 }
 
 int64_t
@@ -186,19 +191,20 @@ static void
 round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
 {
 	int64_t n = k->k * 2, w = p->lanes;
-	V j = loop_open(e, k64(e, 0), i_min_k(e, left, p->nv * w), 1), i = loop_open(e, k64(e, 0), k64(e, n), w),
-	  mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
-	V from = ptr_at(e, in, i_add(e, i_mul_k(e, j, k->j_stride * 2), i_mul_k(e, i, 4))),
-	  dst = ptr_at(e, to, i_mul_k(e, i_add(e, i_mul_k(e, j, n), i), 2));
-	V v = vec_half(e, vec_load(e, from, mask), half);
+	/* [column][number] */
+	Mem columns = mem_axes(e, in, BY(k->j_stride * 2), BY(4)), rounded = mem_dense(e, to, half, p->nv * w, n);
 
-	if (mask)
-		intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2,
-		          (V[]){v, dst, LLVMConstInt(e->l->i32, 2, 0), mask}, 4);
-	else
-		LLVMSetAlignment(LLVMBuildStore(here(e), v, dst), 2);
-	loop_close(e);
-	loop_close(e);
+	EACH(e, j, i_min_k(e, left, p->nv * w)) LOOP(e, i, k64(e, 0), k64(e, n), w) {
+		V mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
+		V from = mem_at(e, &columns, j, i), dst = mem_at(e, &rounded, j, i);
+		V v = vec_half(e, vec_load(e, from, mask), half);
+
+		if (mask)
+			intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2,
+			          (V[]){v, dst, LLVMConstInt(e->l->i32, 2, 0), mask}, 4);
+		else
+			LLVMSetAlignment(LLVMBuildStore(here(e), v, dst), 2);
+	}
 }
 
 void
@@ -215,33 +221,31 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 
 	scratch_check(gc, pack_scratch(gc->g, op, p));
 	if (fresh) {
-		/* task = panel x tap */
-		V from = buffer(&e, src), to = buffer(&e, dst);
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V group, kb, tap = i_rem_k(&e, t, k.taps);
+		/* the operand's first numbers, [tap][panel], then [group]; panels */
+		Mem from = mem_axes(&e, buffer(&e, src), BY(k.tap_stride * wide), BY(nr * k.j_stride * wide)),
+		    to = mem_rows(&e, buffer(&e, dst), DT_f32, 0, k.k * nr);
 
-		panel_find(&e, k.groups, npanel, i_div_k(&e, t, k.taps), &group, &kb);
-		V out = ptr_at(&e, to, i_mul_k(&e, t, k.k * nr * 4));
-		V in = ptr_at(&e, from,
-		              i_add(&e, i_mul_k(&e, tap, k.tap_stride * wide),
-		                    i_mul_k(&e, kb, nr * k.j_stride * wide)));
+		TASKS(&e, t) { /* panel x tap */
+			V group, kb, tap = i_rem_k(&e, t, k.taps);
 
-		in = ptr_at(&e, in, i_mul_k(&e, group, k.group_stride * wide));
-		V left = i_sub(&e, k64(&e, k.j), i_mul_k(&e, kb, nr));
+			panel_find(&e, k.groups, npanel, i_div_k(&e, t, k.taps), &group, &kb);
+			V out = mem_at(&e, &to, t);
+			Mem of_group = mem_axes(&e, mem_at(&e, &from, tap, kb), BY(k.group_stride * wide));
+			V in = mem_at(&e, &of_group, group), left = i_sub(&e, k64(&e, k.j), i_mul_k(&e, kb, nr));
 
-		emit_lanes(&e, w);
-		if (half != DT_none && !k.second) {
-			round_columns(&e, &k, p, half, in, left, scratch_ptr(&e, 0));
-			in = scratch_ptr(&e, 0);
-			k.j_stride = k.k * 4;
+			emit_lanes(&e, w);
+			if (half != DT_none && !k.second) {
+				round_columns(&e, &k, p, half, in, left, scratch_ptr(&e, 0));
+				in = scratch_ptr(&e, 0);
+				k.j_stride = k.k * 4;
+			}
+			if (k.second)
+				pairs_copy_rows(&e, &k, p, half, in, out, left);
+			else if (k.j_stride == 4)
+				copy_rows(&e, &k, p, in, out, left);
+			else
+				turn_rows(&e, &k, p, in, out, left);
 		}
-		if (k.second)
-			pairs_copy_rows(&e, &k, p, half, in, out, left);
-		else if (k.j_stride == 4)
-			copy_rows(&e, &k, p, in, out, left);
-		else
-			turn_rows(&e, &k, p, in, out, left);
-		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = k.groups * npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh,
 	           false);

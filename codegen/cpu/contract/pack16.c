@@ -59,34 +59,38 @@ void
 pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, size = half != DT_none ? 4 : 2;
-	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
-	V to = ptr_at(e, out, i_mul_k(e, r, nr * 4)),
-	  from = ptr_at(e, in, i_mul_k(e, r, k->k_stride / 2 * size));
+	/* [pair of rows][row of it][column], [pair of rows][column] */
+	Mem rows = mem_axes(e, in, BY(k->k_stride / 2 * size), BY(k->second / 2 * size), BY(size)),
+	    panel = mem_rows(e, out, DT_f32, k->k, nr);
 
-	for (int j = 0; j < p->nv; j++) {
-		int64_t column = (int64_t)j * p->lanes;
-		V first = ptr_at(e, from, k64(e, column * size)),
-		  second = ptr_at(e, from, k64(e, column * size + k->second / 2 * size)),
-		  mask = row_mask(e, left, column);
-		V v = half == DT_none ? paired(e, first, second, mask)
-		                      : beside(e, vec_half(e, vec_load(e, first, mask), half),
-		                               vec_half(e, vec_load(e, second, mask), half));
+	TIMES(e, r, k->k) {
+		Mem to = mem_part(e, &panel, r), from = mem_part(e, &rows, r);
 
-		LLVMSetAlignment(LLVMBuildStore(here(e), v, ptr_at(e, to, k64(e, column * 4))), 4);
+		for (int j = 0; j < p->nv; j++) {
+			int64_t c = (int64_t)j * p->lanes;
+			V column = k64(e, c), first = mem_at(e, &from, NULL, column),
+			  second = mem_at(e, &from, k64(e, 1), column), mask = row_mask(e, left, c);
+			V v = half == DT_none ? paired(e, first, second, mask)
+			                      : beside(e, vec_half(e, vec_load(e, first, mask), half),
+			                               vec_half(e, vec_load(e, second, mask), half));
+
+			LLVMSetAlignment(LLVMBuildStore(here(e), v, mem_at(e, &to, column)), 4);
+		}
 	}
-	loop_close(e);
 }
 
-typedef struct Rows2 { V from, to; int64_t length; } Rows2;
+typedef struct Rows2 { Mem from, to; } Rows2; /* [row][number] of 16 bits, [pair] */
 
 static void
 pair_lane(Emit *e, void *cx, Ix i, int u)
 {
 	const Rows2 *r = cx;
-	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0)),
-	  at = ptr_at(e, r->from, i_mul_k(e, i.s, 2));
-	V v = paired(e, at, ptr_at(e, at, k64(e, r->length * 2)), mask);
-	V args[4] = {v, ptr_at(e, r->to, i_mul_k(e, i.s, 4)), LLVMConstInt(e->l->i32, 4, 0), mask};
+	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0));
+	Mem first = r->from;
+
+	first.base = mem_at(e, &r->from, NULL, i.s);
+	V v = paired(e, first.base, mem_at(e, &first, k64(e, 1)), mask);
+	V args[4] = {v, mem_at(e, &r->to, i.s), LLVMConstInt(e->l->i32, 4, 0), mask};
 
 	(void)u;
 	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
@@ -95,7 +99,7 @@ pair_lane(Emit *e, void *cx, Ix i, int u)
 void
 pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
 {
-	Rows2 two = {from, to, length};
+	Rows2 two = {mem_rows(e, from, DT_f16, 2, length), mem_dense(e, to, DT_f32, length)};
 
 	lane_loop(e, c0, c1, 1, pair_lane, &two);
 }
@@ -111,19 +115,17 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKer
 	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "pairs%d", gc->nkernel), &fresh);
 
 	if (fresh) {
-		V in = buffer(&e, src), out = buffer(&e, dst);
-		V r = loop_open(&e, i_mul_k(&e, e.arg_t0, grain),
-		                i_min_k(&e, i_mul_k(&e, e.arg_t1, grain), rows), 1);
+		Mem in = mem_rows(&e, buffer(&e, src), DT_f32, rows, length),
+		    out = mem_rows(&e, buffer(&e, dst), DT_f32, rows, line);
 
-		pairs_row_of(&e, ptr_at(&e, in, i_mul_k(&e, r, length * 4)), length, k64(&e, 0), k64(&e, length),
-		             ptr_at(&e, out, i_mul_k(&e, r, line * 4)));
-		loop_close(&e);
+		GRAINS(&e, r, grain, rows)
+			pairs_row_of(&e, mem_at(&e, &in, r), length, k64(&e, 0), k64(&e, length), mem_at(&e, &out, r));
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }
 
 /* ---------------------------------------------------------------- made on the way */
-typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; V to; } Made;
+typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; Mem to; } Made;
 
 /* The 16 bits of numbers that are of type dt already, though computed in f32. */
 static V
@@ -152,7 +154,7 @@ made_lane(Emit *e, void *cx, Ix c, int u)
 	}
 	V v = LLVMBuildOr(here(e), half[0],
 	                  LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
-	V args[4] = {v, ptr_at(e, m->to, i_mul_k(e, c.s, 4)), LLVMConstInt(e->l->i32, 4, 0), mask};
+	V args[4] = {v, mem_at(e, &m->to, c.s), LLVMConstInt(e->l->i32, 4, 0), mask};
 
 	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
 }
@@ -162,7 +164,7 @@ pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
 {
 	const Type *t = val_type(e->g, v);
 	int row = t->perm[t->rank - 2];
-	Made m = {.v = v, .inner = t->perm[t->rank - 1], .to = to};
+	Made m = {.v = v, .inner = t->perm[t->rank - 1], .to = mem_dense(e, to, DT_f32, 0)};
 
 	for (int i = t->rank - 2; i-- > 0;) {
 		V extent = k64(e, t->axis[t->perm[i]].n);
@@ -188,14 +190,11 @@ pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 	for (int i = 0; i + 2 < t->rank; i++)
 		entries *= t->axis[t->perm[i]].n;
 	if (fresh) {
-		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1),
-		  half = k64(&e, t->axis[t->perm[t->rank - 2]].n / 2);
-		V r = loop_open(&e, k64(&e, 0), half, 1);
+		int64_t half = t->axis[t->perm[t->rank - 2]].n / 2;
+		Mem out = mem_dense(&e, buffer(&e, dst), DT_f32, entries, half, line);
 
-		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length),
-		               ptr_at(&e, out, i_mul_k(&e, i_add(&e, i_mul(&e, entry, half), r), line * 4)));
-		loop_close(&e);
-		loop_close(&e);
+		TASKS(&e, entry) TIMES(&e, r, half)
+			pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), mem_at(&e, &out, entry, r));
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = entries, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

@@ -22,6 +22,13 @@ turn_out(Emit *e, const Turn *t, V c0, V out, int64_t to_row)
 	               (V[]){t->transposed, out, k64(e, to_row), columns, mask}, 5, "");
 }
 
+/* Where column 0 of row r would be, if the region's rows began with column c0. */
+static V
+row_from(Emit *e, const Mem *m, V r, V c0)
+{
+	return ptr_at(e, m->base, i_sub(e, mem_offset(e, m, r), mem_offset(e, m, NULL, c0)));
+}
+
 /* Task: 16 pairs of rows of one entry of the axes around them. */
 void
 amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
@@ -40,31 +47,30 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 		emit_lanes(&e, AMX_EDGE);
 		T room = LLVMArrayType2(e.l->i8, AMX_BYTES);
 		Turn turn = {.block = slot_new(&e, room), .transposed = slot_new(&e, room), .length = length};
-		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst),
-		  task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V entry = i_div_k(&e, task, blocks),
-		  first = i_mul_k(&e, i_rem_k(&e, task, blocks), AMX_PAIRS);
+		/* [entry][pair of rows][column], [entry][column][pair of rows], [pair of rows][column] */
+		Mem in = mem_dense(&e, made ? NULL : buffer(&e, src), DT_f32, entries, pairs, length),
+		    out = mem_axes(&e, buffer(&e, dst), OF(length), BY(pairs * 4), BY(4)),
+		    block = mem_rows(&e, turn.block, DT_f32, AMX_PAIRS, AMX_EDGE);
 
-		turn.pairs = i_min(&e, k64(&e, AMX_PAIRS), i_sub(&e, k64(&e, pairs), first));
-		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), AMX_EDGE),
-		  c1 = i_min_k(&e, i_add_k(&e, c0, AMX_EDGE), length);
-		V r = loop_open(&e, k64(&e, 0), turn.pairs, 1),
-		  row = i_add(&e, i_mul_k(&e, entry, pairs), i_add(&e, first, r));
-		V to = ptr_at(&e, turn.block, i_sub(&e, i_mul_k(&e, r, 64), i_mul_k(&e, c0, 4)));
+		TASKS(&e, task) {
+			V entry = i_div_k(&e, task, blocks),
+			  first = i_mul_k(&e, i_rem_k(&e, task, blocks), AMX_PAIRS);
 
-		if (made)
-			pairs_made_row(&e, val, entry, i_add(&e, first, r), c0, c1, to);
-		else
-			pairs_row_of(&e, ptr_at(&e, in, i_mul_k(&e, row, length * 4)), length, c0, c1, to);
-		loop_close(&e);
-		turn_out(&e, &turn, c0,
-		         ptr_at(&e, out,
-		                i_add(&e,
-		                      i_mul_k(&e, i_add(&e, i_mul_k(&e, entry, length), c0), pairs * 4),
-		                      i_mul_k(&e, first, 4))),
-		         pairs * 4);
-		loop_close(&e);
-		loop_close(&e);
+			turn.pairs = i_min(&e, k64(&e, AMX_PAIRS), i_sub(&e, k64(&e, pairs), first));
+			LOOP(&e, c0, k64(&e, 0), k64(&e, length), AMX_EDGE) {
+				V c1 = i_min_k(&e, i_add_k(&e, c0, AMX_EDGE), length);
+
+				EACH(&e, r, turn.pairs) {
+					V row = i_add(&e, first, r), to = row_from(&e, &block, r, c0);
+
+					if (made)
+						pairs_made_row(&e, val, entry, row, c0, c1, to);
+					else
+						pairs_row_of(&e, mem_at(&e, &in, entry, row), length, c0, c1, to);
+				}
+				turn_out(&e, &turn, c0, mem_at(&e, &out, entry, c0, first), pairs * 4);
+			}
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = entries * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

@@ -205,7 +205,7 @@ prologue_at(Emit *e, Val v, V n, Ix c, V h, V w)
 	return lane_eval(e, v, ix);
 }
 
-typedef struct Pixel { Val v; V n, h, w, out, first; } Pixel;
+typedef struct Pixel { Val v; V n, h, w; Mem out; } Pixel; /* out: [channel], in numbers */
 
 static void
 pixel_lane(Emit *e, void *cx, Ix c, int u)
@@ -213,7 +213,7 @@ pixel_lane(Emit *e, void *cx, Ix c, int u)
 	const Pixel *p = cx;
 
 	(void)u;
-	store_at(e, p->out, (DType)val_type(e->g, p->v)->dtype, (Off){.s = i_add(e, p->first, c.s), .c = 1},
+	store_at(e, p->out.base, (DType)val_type(e->g, p->v)->dtype, mem_lanes(e, &p->out, c.s),
 	         prologue_at(e, p->v, p->n, c, p->h, p->w));
 }
 
@@ -222,26 +222,27 @@ prologue_row(Emit *e, Val v, V h, V w0, V w1, V out)
 {
 	const Type *t = val_type(e->g, v);
 	int64_t C = t->axis[1].n;
-	V images = extent(e, t->axis[0]), w = loop_open(e, w0, w1, 1), n = loop_open(e, k64(e, 0), images, 1);
-	Pixel p = {v, n, h, w, out, i_mul_k(e, i_add(e, i_mul(e, i_sub(e, w, w0), images), n), C)};
+	V images = extent(e, t->axis[0]);
+	Mem row = mem_axes(e, out, OF(1), BY(C), BY(1)); /* [column][image][channel] */
 
-	lane_loop(e, k64(e, 0), k64(e, C), C % (4 * e->W) ? 1 : 4, pixel_lane, &p);
-	loop_close(e);
-	loop_close(e);
+	row.axis[0].step = images;
+	LOOP(e, w, w0, w1, 1) EACH(e, n, images) {
+		Pixel p = {v, n, h, w, mem_fix(e, &row, i_sub(e, w, w0), n)};
+
+		lane_loop(e, k64(e, 0), k64(e, C), C % (4 * e->W) ? 1 : 4, pixel_lane, &p);
+	}
 }
 
 V
 prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1)
 {
 	const Type *t = val_type(e->g, op->in[k]);
-	int64_t row = t->axis[3].n * pixel_bytes(t, p);
 	V out = scratch_ptr(e, k && prologue_made(e->g, op, 0) && prologue_way(e->g, op, p, 0) == PROLOGUE_BAND
 	                               ? band_bytes(e->g, op, p, 0)
 	                               : 0);
-	V h = loop_open(e, h0, h1, 1);
+	Mem band = mem_axes(e, out, BY(t->axis[3].n * pixel_bytes(t, p)));
 
-	prologue_row(e, op->in[k], h, k64(e, 0), k64(e, t->axis[3].n),
-	             ptr_at(e, out, i_mul_k(e, i_sub(e, h, h0), row)));
-	loop_close(e);
+	LOOP(e, h, h0, h1, 1)
+		prologue_row(e, op->in[k], h, k64(e, 0), k64(e, t->axis[3].n), mem_at(e, &band, i_sub(e, h, h0)));
 	return out;
 }

@@ -190,7 +190,7 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 		Mem to = mem_axes(&e, buffer(&e, dst), BY(PRODUCTS * h->k * nr * 4), BY(h->k * nr * 4), BY(nr * 4),
 		                  BY(1));
 
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V panel = i_div_k(&e, t, pieces), first_line = i_mul_k(&e, i_rem_k(&e, t, pieces), SUM_LINES);
 
 			TIMES(&e, i, SUM_LINES) {
@@ -305,7 +305,7 @@ quarters_emit(Emit *e, const GemmParams *p, const Halves *h, const Mem *products
 	Mem to = tile ? mem_axes(e, C, BY(2 * quarter), BY(quarter), BY(nr * 4), BY(0), BY(4))
 	              : mem_axes(e, C, BY(h->m * N * 4), BY(h->n * 4), BY(N * 4), BY(nr * 4), BY(4));
 
-	LOOP(e, i, k64(e, 0), count, 1) {
+	EACH(e, i, count) {
 		V row = i_add(e, lo, i_add(e, r0, i));
 		Mem from = mem_part(e, products, i_add(e, r0, i));
 
@@ -402,7 +402,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		                                                            [S_CM] = nr * 4,
 		                                                            [S_NK] = h->k});
 
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1)
+		TASKS(&e, t)
 			task_emit(&e, epi, p, h, &tiles, A, B, C, tile, strides, t);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);

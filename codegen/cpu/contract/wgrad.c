@@ -301,8 +301,7 @@ wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, Graph
 
 	if (fresh) {
 		Mem in = mem_dense(&e, buffer(&e, src), DT_f32, elements), out = in;
-		V lo = i_mul_k(&e, e.arg_t0, grain * ROW),
-		  hi = i_min_k(&e, i_mul_k(&e, e.arg_t1, grain * ROW), elements);
+		V lo = grains_lo(&e, grain * ROW), hi = grains_hi(&e, grain * ROW, k64(&e, elements));
 
 		out.base = buffer(&e, dst);
 		LOOP(&e, i, lo, hi, e.W) {

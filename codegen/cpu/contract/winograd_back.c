@@ -140,7 +140,7 @@ turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Bac
 		                   .index = pixel_index,
 		                   .cx = &at};
 
-		LOOP(e, image, k64(e, 0), images, 1)
+		EACH(e, image, images)
 			image_back(e, s, b, nr, &t, mask, image, columns);
 		epilogue_tile(e, epi, &et);
 	}
@@ -162,7 +162,7 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 		Mem products = mem_axes(&e, buffer(&e, src), BY(s->K * 4), BY(nr * 4));
 		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile), n = extent(&e, s->n);
 
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V at = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
 			V from = mem_at(&e, &products, i_mul(&e, at, n), kb);
 			Back b = {.tile = {i_div_k(&e, at, s->tw), i_rem_k(&e, at, s->tw)},

@@ -31,7 +31,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 		                                                            [S_CM] = s->K * 4,
 		                                                            [S_NK] = s->C});
 
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V point = i_div_k(&e, t, blocks);
 			V lo0 = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, blocks), block), rows),
 			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows), lo, count;
@@ -71,7 +71,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 		                                                            [S_BK] = s->K * 4,
 		                                                            [S_CM] = s->K * 4});
 
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V point = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
 
 			LOOP(&e, first, k64(&e, 0), rows, SUM_BLOCK) {
@@ -106,8 +106,7 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 		/* [point][number], the same some numbers on, [tap][number] */
 		Mem from = mem_axes(&e, buffer(&e, src), BY(point), BY(4)), ahead = from;
 		Mem to = mem_axes(&e, buffer(&e, dst), BY(all * 4), BY(4));
-		V lo = i_mul_k(&e, e.arg_t0, PLANE_CHUNK),
-		  hi = i_min_k(&e, i_mul_k(&e, e.arg_t1, PLANE_CHUNK), all);
+		V lo = grains_lo(&e, PLANE_CHUNK), hi = grains_hi(&e, PLANE_CHUNK, k64(&e, all));
 
 		ahead.start = k64(&e, AHEAD * e.W * 4);
 		LOOP(&e, t, lo, hi, e.W) {

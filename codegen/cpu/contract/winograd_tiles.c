@@ -93,7 +93,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
 			LLVMSetAlignment(tile, 64);
 		}
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V panel = i_div_k(&e, t, height / w), c0 = i_mul_k(&e, i_rem_k(&e, t, height / w), w),
 			  left = i_sub(&e, k64(&e, s->C), c0), k0 = i_mul_k(&e, panel, nr),
 			  columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
@@ -233,7 +233,7 @@ winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 		Mem to = mem_axes(&e, buffer(&e, c->dst), OF(0), BY(4)); /* [tile][number of the plane] */
 
 		to.axis[0].step = plane;
-		LOOP(&e, t, e.arg_t0, e.arg_t1, 1) {
+		TASKS(&e, t) {
 			V tile = i_div_k(&e, t, chunks), at[2] = {i_div_k(&e, tile, s->tw), i_rem_k(&e, tile, s->tw)};
 			V lo = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, chunks), chunk), plane),
 			  hi = i_min(&e, i_add_k(&e, lo, chunk), plane);

@@ -425,6 +425,22 @@ i_mul(Emit *e, V a, V b)
 	return cse_put(e, l, C_MUL, a, b, LLVMBuildNSWMul(l->b, a, b, ""));
 }
 
+bool
+axes_open(Emit *e, const Type *t, uint32_t axes, Ix *ix)
+{
+	for (int i = 0; i < t->rank; i++)
+		if (axes >> i & 1)
+			ix[i] = ix_s(loop_open(e, k64(e, 0), extent(e, t->axis[i]), 1));
+	return true;
+}
+
+void
+axes_close(Emit *e, uint32_t axes)
+{
+	for (; axes; axes &= axes - 1)
+		loop_close(e);
+}
+
 /* Run-time extent of an axis; marked ones are computed once, at the function's start. */
 V
 extent(Emit *e, Axis a)

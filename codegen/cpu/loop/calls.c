@@ -213,8 +213,7 @@ call_emit(CallKernel *c, const Op *op, const int *buf, int nbuf, Rows r)
 	for (int i = 0; i < nbuf; i++)
 		LLVMBuildStore(b, buf[i] < 0 ? LLVMConstNull(l->ptr) : buffer(e, buf[i]),
 		               LLVMBuildGEP2(b, l->ptr, list, (V[]){k64(e, i)}, 1, ""));
-	V t0 = i_mul_k(e, e->arg_t0, r.grain),
-	  t1 = i_min(e, i_mul_k(e, e->arg_t1, r.grain), tasks_now(e, e->g, op));
+	V t0 = grains_lo(e, r.grain), t1 = grains_hi(e, r.grain, tasks_now(e, e->g, op));
 	T args[5] = {l->ptr, l->ptr, l->i64, l->i64, l->ptr}, type = LLVMFunctionType(l->voidt, args, 5, 0);
 	V fn = LLVMGetNamedFunction(l->mod, name);
 

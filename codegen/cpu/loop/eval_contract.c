@@ -152,13 +152,29 @@ dot_body(Emit *e, void *cx, Ix i, int u)
 	term(e, c);
 }
 
+/* The loops over the reduced axes from number i on; lanes go along the last one if they are parts of the sum. */
+static void
+terms(Emit *e, Con *c, int i, bool dot)
+{
+	if (i == c->n - dot) {
+		if (dot)
+			lane_loop(e, k64(e, 0), c->ext[i], 1, dot_body, c);
+		else
+			term(e, c);
+		return;
+	}
+	EACH(e, at, c->ext[i]) {
+		c->at[i] = ix_s(at);
+		terms(e, c, i + 1, dot);
+	}
+}
+
 Cell
 eval_contract(Emit *e, const Op *op, const Ix *ix)
 {
 	const Type *t0 = val_type(e->g, op->in[0]), *t1 = val_type(e->g, op->in[1]), *to = val_type(e->g, op->out[0]);
 	Con c = {.op = op, .ix = ix, .n = 3, .dt = (DType)to->dtype};
 	bool dot = !e->lanes && (op->kind == OP_matmul || op->kind == OP_conv2d_dw);
-	int i;
 
 	if (c.dt != DT_f64 && dtype_is_float(c.dt))
 		c.dt = DT_f32;
@@ -181,14 +197,7 @@ eval_contract(Emit *e, const Op *op, const Ix *ix)
 	c.t = ctype_v(e, c.dt, c.vec);
 	c.acc = slot_new(e, c.t);
 	slot_set(e, c.acc, LLVMConstNull(c.t));
-	for (i = 0; i < c.n - (dot ? 1 : 0); i++)
-		c.at[i] = ix_s(loop_open(e, k64(e, 0), c.ext[i], 1));
-	if (dot)
-		lane_loop(e, k64(e, 0), c.ext[c.n - 1], 1, dot_body, &c);
-	else
-		term(e, &c);
-	while (i-- > 0)
-		loop_close(e);
+	terms(e, &c, 0, dot);
 	Cell r = cell_of(slot_get(e, c.acc, c.t), c.vec, c.dt);
 
 	return cell_cast(e, dot ? horizontal_sum(e, r) : r, (DType)to->dtype);

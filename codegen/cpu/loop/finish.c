@@ -71,19 +71,19 @@ finish_one(Emit *e, Fin *f, int i)
 		slot_set(e, slot[k], s[k].v);
 	}
 	slot_set(e, nslot, f->p->count(e, f->p->cx, k64(e, 0)));
-	V c = loop_open(e, k64(e, 1), k64(e, f->p->npiece), 1), n0 = slot_get(e, nslot, e->l->i64),
-	  n1 = f->p->count(e, f->p->cx, c);
+	LOOP(e, c, k64(e, 1), k64(e, f->p->npiece), 1) {
+		V n0 = slot_get(e, nslot, e->l->i64), n1 = f->p->count(e, f->p->cx, c);
 
-	for (int k = 0; k < a.nstate; k++) {
-		DType dt = state_dtype(&a, k);
+		for (int k = 0; k < a.nstate; k++) {
+			DType dt = state_dtype(&a, k);
 
-		s[k] = cell_of(slot_get(e, slot[k], ctype_v(e, dt, vec)), vec, dt);
+			s[k] = cell_of(slot_get(e, slot[k], ctype_v(e, dt, vec)), vec, dt);
+		}
+		add_piece(e, f, i, &a, s, n0, n1, c);
+		for (int k = 0; k < a.nstate; k++)
+			slot_set(e, slot[k], s[k].v);
+		slot_set(e, nslot, i_add(e, n0, n1));
 	}
-	add_piece(e, f, i, &a, s, n0, n1, c);
-	for (int k = 0; k < a.nstate; k++)
-		slot_set(e, slot[k], s[k].v);
-	slot_set(e, nslot, i_add(e, n0, n1));
-	loop_close(e);
 	for (int k = 0; k < a.nstate; k++) {
 		DType dt = state_dtype(&a, k);
 

@@ -119,11 +119,10 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 		if (!m->last) {
 			map_at(e, m, m->ix);
 		} else if (dot || full < 2) {
-			V iv = loop_open(e, at.lo, at.hi, 1);
-
-			loop_set(e, m->last, ix_s(iv), m->ix);
-			map_at(e, m, m->ix);
-			loop_close(e);
+			LOOP(e, i, at.lo, at.hi, 1) {
+				loop_set(e, m->last, ix_s(i), m->ix);
+				map_at(e, m, m->ix);
+			}
 		} else {
 			lane_loop(e, at.lo, at.hi, group_random(gc) ? 4 : cost <= 6 ? 2 : 1, map_lane, m);
 		}

@@ -403,15 +403,15 @@ TaskAt
 tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix)
 {
 	TaskAt at = {.lo = k64(e, 0), .red = k64(e, 0)};
-	V rows = k64(e, t->npiece * t->nred), lo, hi, r;
+	V rows = k64(e, t->npiece * t->nred), r;
 
 	for (int i = 0; i < n->root->rank; i++)
 		ix[i] = ix_k(e, 0);
 	for (int i = 0; i < t->nouter; i++)
 		rows = i_mul(e, rows, loop_extent(e, n, t->outer[i]));
-	lo = i_mul_k(e, e->arg_t0, t->rows.grain);
-	hi = i_min(e, i_mul_k(e, e->arg_t1, t->rows.grain), rows);
-	r = loop_open(e, lo, hi, 1);
+	V lo = grains_lo(e, t->rows.grain);
+
+	r = loop_open(e, lo, grains_hi(e, t->rows.grain, rows), 1);
 	int nouter = t->nouter;
 
 	if (t->crossed) {

@@ -44,14 +44,15 @@ typedef struct Windows {
 	Window at;
 	int64_t in[2], out[2];
 	bool once;               /* every pixel is in one window */
-	V x, g, dx, oh, ow, plane;
+	Mem x, g, dx;            /* [row][column][image and channel], of which there are `plane` */
+	V oh, ow, plane;
 } Windows;
 
-/* Pixel (r, s) of the window: where it begins, and whether it is inside (NULL: always is). */
+/* Pixel (r, s) of the window, its row and column of the image, and whether it is inside (NULL: always is). */
 static V
-pixel(Emit *e, const Windows *w, int64_t r, int64_t s, V *inside)
+pixel(Emit *e, const Windows *w, int64_t r, int64_t s, V at[2])
 {
-	V at[2], ok = NULL;
+	V ok = NULL;
 
 	for (int d = 0; d < 2; d++) {
 		int64_t first = (d ? s : r) - w->at.pad[d];
@@ -65,8 +66,7 @@ pixel(Emit *e, const Windows *w, int64_t r, int64_t s, V *inside)
 
 		ok = ok ? LLVMBuildAnd(here(e), ok, in, "") : in;
 	}
-	*inside = ok;
-	return i_mul(e, i_add(e, i_mul_k(e, at[0], w->in[1]), at[1]), w->plane);
+	return ok;
 }
 
 static void
@@ -74,22 +74,20 @@ window_lane(Emit *e, void *cx, Ix lane, int u)
 {
 	Windows *w = cx;
 	T vt = vec_of(e, e->l->f32), it = vec_of(e, e->l->i32);
-	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL, x4 = i_mul_k(e, lane.s, 4);
-	V g = vec_load(e,
-	               ptr_at(e, w->g,
-	                      i_add(e,
-	                            i_mul_k(e, i_mul(e, i_add(e, i_mul_k(e, w->oh, w->out[1]), w->ow), w->plane), 4),
-	                            x4)),
-	               e->mask);
+	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL;
+	Mem of_window = mem_fix(e, &w->g, w->oh, w->ow);
+	V g = vec_load(e, mem_at(e, &of_window, lane.s), e->mask);
 	int taps = (int)(w->at.k[0] * w->at.k[1]);
 
 	(void)u;
 	for (int t = 0; t < taps; t++) {
-		V inside, number = splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0));
+		V number = splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)), place[2],
+		  inside = pixel(e, w, t / w->at.k[1], t % w->at.k[1], place);
+		Mem there = mem_fix(e, &w->x, place[0], place[1]);
 
-		at[t] = i_add(e, i_mul_k(e, pixel(e, w, t / w->at.k[1], t % w->at.k[1], &inside), 4), x4);
+		at[t] = mem_offset(e, &there, lane.s);
 		mask[t] = inside ? mask_and(e, splat(e, inside), e->mask) : e->mask;
-		V x = vec_load(e, ptr_at(e, w->x, at[t]), mask[t]);
+		V x = vec_load(e, ptr_at(e, w->x.base, at[t]), mask[t]);
 
 		if (!best && !inside) {
 			best = x;
@@ -115,7 +113,7 @@ window_lane(Emit *e, void *cx, Ix lane, int u)
 	for (int t = 0; t < taps; t++) {
 		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first, splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)),
 		                       ""),
-		  to = ptr_at(e, w->dx, at[t]);
+		  to = ptr_at(e, w->dx.base, at[t]);
 		V share = LLVMBuildSelect(here(e), mine, g, LLVMConstNull(vt), "");
 
 		vec_store(e, to, w->once ? share : LLVMBuildFAdd(here(e), vec_load(e, to, mask[t]), share, ""),
@@ -129,8 +127,26 @@ zero_lane(Emit *e, void *cx, Ix lane, int u)
 	const Windows *w = cx;
 
 	(void)u;
-	vec_store(e, ptr_at(e, w->dx, i_mul_k(e, i_add(e, i_mul(e, w->oh, w->plane), lane.s), 4)),
-	          LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
+	vec_store(e, mem_at(e, &w->dx, NULL, w->oh, lane.s), LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
+}
+
+static Mem
+plane_region(Emit *e, V base, int64_t columns, V plane)
+{
+	Mem m = mem_axes(e, base, OF(columns), OF(1), BY(4));
+
+	m.axis[1].step = plane;
+	return m;
+}
+
+/* The windows of row w->oh, of lanes [lo, hi). */
+static void
+window_row(Emit *e, Windows *w, V lo, V hi)
+{
+	TIMES(e, ow, w->out[1]) {
+		w->ow = ow;
+		lane_loop(e, lo, hi, 1, window_lane, w);
+	}
 }
 
 void
@@ -155,24 +171,31 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int64_t grain = task_grain(machine_of(gc->g), tasks, (double)work);
 
 	if (fresh) {
-		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = buffer(&e, dbuf);
-		w.plane = i_mul_k(&e, extent(&e, x->axis[0]), x->axis[1].n);
-		V t = loop_open(&e, i_mul_k(&e, e.arg_t0, grain),
-		                i_min_k(&e, i_mul_k(&e, e.arg_t1, grain), tasks), 1),
-		  chunk = i_rem_k(&e, t, chunks);
-		V lo = i_min(&e, i_mul_k(&e, chunk, LANES_CHUNK), w.plane),
-		  hi = i_min(&e, i_add_k(&e, lo, LANES_CHUNK), w.plane);
+		V xs = buffer(&e, xbuf), gs = buffer(&e, gbuf), dxs = buffer(&e, dbuf);
 
-		if (!w.once) {
-			w.oh = loop_open(&e, k64(&e, 0), k64(&e, w.in[0] * w.in[1]), 1);
-			lane_loop(&e, lo, hi, 1, zero_lane, &w);
-			loop_close(&e);
+		w.plane = i_mul_k(&e, extent(&e, x->axis[0]), x->axis[1].n);
+		w.x = plane_region(&e, xs, w.in[1], w.plane);
+		w.g = plane_region(&e, gs, w.out[1], w.plane);
+		w.dx = plane_region(&e, dxs, w.in[1], w.plane);
+		GRAINS(&e, t, grain, tasks) {
+			V chunk = i_rem_k(&e, t, chunks);
+			V lo = i_min(&e, i_mul_k(&e, chunk, LANES_CHUNK), w.plane),
+			  hi = i_min(&e, i_add_k(&e, lo, LANES_CHUNK), w.plane);
+
+			if (w.once) {
+				w.oh = i_div_k(&e, t, chunks);
+				window_row(&e, &w, lo, hi);
+				continue;
+			}
+			TIMES(&e, all, w.in[0] * w.in[1]) {
+				w.oh = all;
+				lane_loop(&e, lo, hi, 1, zero_lane, &w);
+			}
+			TIMES(&e, oh, w.out[0]) {
+				w.oh = oh;
+				window_row(&e, &w, lo, hi);
+			}
 		}
-		w.oh = w.once ? i_div_k(&e, t, chunks) : loop_open(&e, k64(&e, 0), k64(&e, w.out[0]), 1);
-		w.ow = loop_open(&e, k64(&e, 0), k64(&e, w.out[1]), 1);
-		lane_loop(&e, lo, hi, 1, window_lane, &w);
-		for (int i = 0; i < (w.once ? 2 : 3); i++)
-			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }

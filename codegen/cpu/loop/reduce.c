@@ -459,25 +459,24 @@ lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx)
 		else
 			end = i_add(e, start,
 			            i_mul_k(e, i_div_k(e, i_max(e, i_sub(e, hi, start), k64(e, 0)), step), step));
-		V iv = loop_open(e, start, end, step);
-
-		for (int j = 0; j < u; j++)
-			at[j] = (Ix){.s = i_add_k(e, iv, (int64_t)j * e->W), .c = 1};
-		e->block_n = u;
-		e->random.n = 0;
-		body(e, cx, at, u);
-		e->block_n = e->block_u = 0;
-		e->random.n = 0;
-		loop_close(e);
+		LOOP(e, i, start, end, step) {
+			for (int j = 0; j < u; j++)
+				at[j] = (Ix){.s = i_add_k(e, i, (int64_t)j * e->W), .c = 1};
+			e->block_n = u;
+			e->random.n = 0;
+			body(e, cx, at, u);
+			e->block_n = e->block_u = 0;
+			e->random.n = 0;
+		}
 		start = end;
 		k = known ? k % step : k;
 	}
-	if (!known || k) {
-		at[0] = (Ix){.s = loop_open(e, start, hi, e->W), .c = 1};
-		e->mask = mask_and(e, mask, mask_below(e, i_sub(e, hi, at[0].s)));
-		body(e, cx, at, 1);
-		loop_close(e);
-	}
+	if (!known || k)
+		LOOP(e, i, start, hi, e->W) {
+			at[0] = (Ix){.s = i, .c = 1};
+			e->mask = mask_and(e, mask, mask_below(e, i_sub(e, hi, i)));
+			body(e, cx, at, 1);
+		}
 	e->mask = mask;
 	e->lanes = was;
 }
@@ -511,19 +510,18 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 	const Type *t = val_type(e->g, op->in[0]), *to = val_type(e->g, op->out[0]);
 	int na;
 	const int64_t *axes = attr_ints(op, A_axes, &na);
-	bool red[MAX_RANK] = {false};
+	uint32_t red = 0;
 	Ix in[MAX_RANK], first[MAX_RANK];
-	V count = k64(e, 1), lin = k64(e, 0);
+	V count = k64(e, 1);
 	int64_t elements = 1;
 	bool keep = to->rank == t->rank;
-	int depth = 0;
 
 	for (int i = 0; i < na; i++)
-		red[axes[i]] = true;
+		red |= 1u << axes[i];
 	for (int j = 0, o = 0; j < t->rank; j++) {
-		first[j] = red[j] ? ix_k(e, 0) : ix[keep ? j : o];
-		o += !red[j];
-		if (red[j]) {
+		first[j] = red >> j & 1 ? ix_k(e, 0) : ix[keep ? j : o];
+		o += !(red >> j & 1);
+		if (red >> j & 1) {
 			count = i_mul(e, count, extent(e, t->axis[j]));
 			elements *= t->axis[j].n;
 		}
@@ -534,17 +532,14 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 	if (red_of(op)->then == RED_SQUARES)
 		acc_first(e, &a, 0, e->eval(e, op->in[0], first), NULL);
 	for (int pass = 0; pass < a.npass; pass++) {
-		depth = 0;
-		lin = k64(e, 0);
-		for (int j = 0; j < t->rank; j++)
-			if (red[j]) {
-				in[j] = ix_s(loop_open(e, k64(e, 0), extent(e, t->axis[j]), 1));
-				lin = i_add(e, i_mul(e, lin, extent(e, t->axis[j])), in[j].s);
-				depth++;
-			}
-		acc_step(e, &a, 0, pass, e->eval(e, op->in[0], in), cell_of(lin, false, DT_i64));
-		while (depth-- > 0)
-			loop_close(e);
+		OVER(e, t, red, in) {
+			V number = k64(e, 0);
+
+			for (int j = 0; j < t->rank; j++)
+				if (red >> j & 1)
+					number = i_add(e, i_mul(e, number, extent(e, t->axis[j])), in[j].s);
+			acc_step(e, &a, 0, pass, e->eval(e, op->in[0], in), cell_of(number, false, DT_i64));
+		}
 		acc_pass_end(e, &a, 1, pass);
 	}
 	Cell n = cell_of(count, false, DT_i64);

@@ -87,17 +87,19 @@ reduced_lane(Emit *e, void *cx, Ix i, int u)
 	step_all(r, r->ix, 0, u);
 }
 
-/* Opens the scalar loops over the reduced axes and runs a step in the innermost one. */
+/* Scalar loops over the reduced axes from number i on, but for the one that lanes go along; a step in the innermost
+ * one. */
 static void
-over_reduced(Rk *r, void (*inner)(Rk *))
+over_reduced(Rk *r, int i, void (*inner)(Rk *))
 {
-	int n = r->nr - (r->kept_lanes ? 0 : 1);
-
-	for (int i = 0; i < n; i++)
-		set_reduced(r, i, ix_s(loop_open(r->e, reduced_lo(r, i), reduced_hi(r, i), 1)));
-	inner(r);
-	for (int i = 0; i < n; i++)
-		loop_close(r->e);
+	if (i >= r->nr - !r->kept_lanes) {
+		inner(r);
+		return;
+	}
+	LOOP(r->e, at, reduced_lo(r, i), reduced_hi(r, i), 1) {
+		set_reduced(r, i, ix_s(at));
+		over_reduced(r, i + 1, inner);
+	}
 }
 
 static void
@@ -171,9 +173,9 @@ state_type(const Red *d, int64_t npiece, DType dt, int8_t *map)
 static V
 state_base(Emit *e, const Red *d, int64_t npiece, int ws, int s)
 {
-	V off = k64(e, s * npiece * kept_elements(d->t, d->mask) * 8);
+	Mem states = mem_axes(e, buffer(e, ws), BY(npiece * kept_elements(d->t, d->mask) * 8));
 
-	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, buffer(e, ws), &off, 1, "");
+	return mem_at(e, &states, k64(e, s));
 }
 
 Cell
@@ -297,7 +299,7 @@ run_phases(Rk *r, const int *ws)
 			continue;
 		first_elements(r);
 		for (r->pass = 0; r->pass < npass; r->pass++) {
-			over_reduced(r, inner_steps);
+			over_reduced(r, 0, inner_steps);
 			for (int i = 0; i < r->nred; i++)
 				for (int u = 0; u < sets && r->red[i]->phase == r->phase; u++)
 					if (r->pass < r->acc[i * MAX_UNROLL + u].npass)
@@ -381,7 +383,7 @@ store_outs(Rk *r)
 		}
 	}
 	if (full)
-		over_reduced(r, inner_outs);
+		over_reduced(r, 0, inner_outs);
 }
 
 typedef struct RowsBody { Rk *r; const int *ws; } RowsBody;

@@ -179,16 +179,15 @@ cumsum_body(Emit *e, Along *a, const Ix *ix)
 	Ix at[MAX_RANK];
 
 	slot_set(e, sum, LLVMConstNull(lt));
-	V i = loop_open(e, k64(e, 0), ext, 1);
-
 	memcpy(at, ix, sizeof at);
-	at[a->axis] = ix_s(attr_bool(a->op, A_reverse) ? i_sub(e, i_sub_k(e, ext, 1), i) : i);
-	Cell x = cell_cast(e, load_at(e, buffer(e, a->in[0]), dt, offset_of(e, from, at)), acc);
-	Cell s = cell_bin(e, EX_ADD, cell_of(slot_get(e, sum, lt), e->lanes, acc), x);
+	EACH(e, i, ext) {
+		at[a->axis] = ix_s(attr_bool(a->op, A_reverse) ? i_sub(e, i_sub_k(e, ext, 1), i) : i);
+		Cell x = cell_cast(e, load_at(e, buffer(e, a->in[0]), dt, offset_of(e, from, at)), acc);
+		Cell s = cell_bin(e, EX_ADD, cell_of(slot_get(e, sum, lt), e->lanes, acc), x);
 
-	slot_set(e, sum, e->lanes ? cell_vec(e, s) : s.v);
-	store_at(e, buffer(e, a->out), dt, offset_of(e, t, at), cell_cast(e, s, dt));
-	loop_close(e);
+		slot_set(e, sum, e->lanes ? cell_vec(e, s) : s.v);
+		store_at(e, buffer(e, a->out), dt, offset_of(e, t, at), cell_cast(e, s, dt));
+	}
 }
 
 static void
@@ -198,9 +197,8 @@ zero_along(Emit *e, Along *a, const Ix *ix)
 	Ix at[MAX_RANK];
 
 	memcpy(at, ix, sizeof at);
-	at[a->axis] = ix_s(loop_open(e, k64(e, 0), extent(e, t->axis[a->axis]), 1));
-	store_at(e, buffer(e, a->out), (DType)t->dtype, offset_of(e, t, at), cell_const(e, (DType)t->dtype, 0));
-	loop_close(e);
+	OVER(e, t, 1u << a->axis, at)
+		store_at(e, buffer(e, a->out), (DType)t->dtype, offset_of(e, t, at), cell_const(e, (DType)t->dtype, 0));
 }
 
 /* out[to] += g[from] where 0 <= row < extent. */
@@ -321,23 +319,19 @@ take_kernel(GroupCx *gc, const Op *op, int first, bool zero, GraphKernels *gk)
 		TaskAt at = tasks_open(e, &n, &tasks, s.ix);
 
 		if (zero) {
-			s.ix[axis] = ix_s(loop_open(e, k64(e, 0), extent(e, t->axis[axis]), 1));
 			s.zero = true;
-			lane_loop(e, at.lo, at.hi, 1, slice_lane, &s);
+			OVER(e, t, 1u << axis, s.ix) lane_loop(e, at.lo, at.hi, 1, slice_lane, &s);
 			s.zero = false;
-			loop_close(e);
 		}
-		for (int j = 0; j < ids->rank; j++)
-			s.at[j] = ix_s(loop_open(e, k64(e, 0), extent(e, ids->axis[j]), 1));
-		bool vec;
-		Ix row = ix_of_cell(e, load_at(e, list, (DType)ids->dtype, offset_of(e, ids, s.at)));
-		V there = ix_in_range(e, row, extent(e, t->axis[axis]), &vec),
-		  end = LLVMBuildSelect(at3(e, there, at.hi, at.lo), there, at.hi, at.lo, "");
+		OVER(e, ids, ALL_AXES(ids), s.at) {
+			bool vec;
+			Ix row = ix_of_cell(e, load_at(e, list, (DType)ids->dtype, offset_of(e, ids, s.at)));
+			V there = ix_in_range(e, row, extent(e, t->axis[axis]), &vec),
+			  end = LLVMBuildSelect(at3(e, there, at.hi, at.lo), there, at.hi, at.lo, "");
 
-		s.ix[axis] = row;
-		lane_loop(e, at.lo, end, 1, slice_lane, &s);
-		for (int j = 0; j < ids->rank; j++)
-			loop_close(e);
+			s.ix[axis] = row;
+			lane_loop(e, at.lo, end, 1, slice_lane, &s);
+		}
 		tasks_close(e);
 	}
 	kernel_end(gc, e, gk, fn, tasks.rows, fresh, false);
@@ -351,19 +345,16 @@ take_add_body(Emit *e, Along *a, const Ix *ix)
 	Ix to[MAX_RANK], from[MAX_RANK], at[MAX_RANK];
 
 	memcpy(to, ix, sizeof to);
-	for (int j = 0; j < ids->rank; j++)
-		at[j] = ix_s(loop_open(e, k64(e, 0), extent(e, ids->axis[j]), 1));
 	for (int j = 0; j < a->axis; j++)
 		from[j] = ix[j];
-	for (int j = 0; j < ids->rank; j++)
-		from[a->axis + j] = at[j];
 	for (int j = a->axis + 1; j < t->rank; j++)
 		from[j - 1 + ids->rank] = ix[j];
-	Ix row = ix_of_cell(e, load_at(e, buffer(e, a->in[1]), (DType)ids->dtype, offset_of(e, ids, at)));
+	OVER(e, ids, ALL_AXES(ids), at) {
+		Ix row = ix_of_cell(e, load_at(e, buffer(e, a->in[1]), (DType)ids->dtype, offset_of(e, ids, at)));
 
-	add_at(e, a, from, to, row);
-	for (int j = 0; j < ids->rank; j++)
-		loop_close(e);
+		memcpy(&from[a->axis], at, (size_t)ids->rank * sizeof *at);
+		add_at(e, a, from, to, row);
+	}
 }
 
 static void
@@ -396,11 +387,12 @@ gather_dx_body(Emit *e, Along *a, const Ix *ix)
 		else
 			n = LLVMBuildSelect(at2(e, in, n), in, n, k64(e, 0), "");
 	}
-	from[a->axis] = ix_s(loop_open(e, k64(e, 0), n, 1));
-	Ix row = ix_of_cell(e, load_at(e, buffer(e, a->in[1]), (DType)idx->dtype, offset_of(e, idx, from)));
+	EACH(e, i, n) {
+		from[a->axis] = ix_s(i);
+		Ix row = ix_of_cell(e, load_at(e, buffer(e, a->in[1]), (DType)idx->dtype, offset_of(e, idx, from)));
 
-	add_at(e, a, from, to, row);
-	loop_close(e);
+		add_at(e, a, from, to, row);
+	}
 	e->mask = mask;
 }
 
