@@ -322,6 +322,8 @@ meant(const Parser *p, bool wants_set)
 		return "a loss has no name: loss mse(x, y)";
 	if ((!strcmp(t, "=") && !strcmp(p->before, "metric")) || (!strcmp(t, "(") && !strcmp(p->first, "metric")))
 		return "a metric has a name: metric right = accuracy(x, y)";
+	if (!p->bracket && !strcmp(p->first, "output") && *t && strchr("(|+-*/<>=!", *t) && strcmp(t, "="))
+		return "what is computed has a name: output best = argmax(x)";
 	if (!strcmp(t, "(") && wants_set)
 		return "a call gives a value, which needs a name: h = f(x)";
 	if (*t && !t[1] && strchr("+-*/", *t) && wants_set)
