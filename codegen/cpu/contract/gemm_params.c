@@ -155,6 +155,16 @@ set_lanes(const Graph *g, const Op *op, GemmParams *p)
 		gemm_halve(p, n);
 }
 
+/* Rows that meet one second operand: leading axes are among them where all of these share it. */
+static int64_t
+product_rows(const Graph *g, const Op *op)
+{
+	const Type *o = val_type(g, op->out[0]);
+	Mat m;
+
+	return matmul_mat(g, op, &m) ? m.m.n : o->axis[o->rank - 2].n;
+}
+
 /* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit L2. */
 GemmParams
 gemm_params(const Graph *g, const Op *op, int vector_bytes)
@@ -172,7 +182,7 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		tile_for_columns(&p, n);
 		/* a large second operand is read in strips of its rows, a page each, once for every block of the
 		 * result's rows */
-		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && o->axis[o->rank - 2].n >= 64
+		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && product_rows(g, op) >= 64
 		         && type_bytes(val_type(g, op->in[1])) >= fits / 2);
 		p.copy = copy_pays(g, op, &p);
 	} else if (op->kind == OP_conv2d_dw) {
@@ -349,11 +359,8 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
 	engine_set(g, op, engine_choose(g, op, cx->arch, cx->half), p);
-	if (p->engine == ENGINE_FMA && op->kind == OP_matmul) {
-		const Type *o = val_type(g, op->out[0]);
-
-		p->ahead = gemm_ahead(g, o->axis[o->rank - 2].n, type_bytes(val_type(g, op->in[1])));
-	}
+	if (p->engine == ENGINE_FMA && op->kind == OP_matmul)
+		p->ahead = gemm_ahead(g, product_rows(g, op), type_bytes(val_type(g, op->in[1])));
 	set_lanes(g, op, p);
 	set_images(g, op, p);
 	set_band(g, op, p);
