@@ -236,14 +236,14 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return NULL;
 	}
 	if (contract) {
-		PlanCx plan = {.arch = arch_of(arch), .half = gemm_half(g, contract), .select = cx, .tell = cx};
+		bool keep = keeps(g, group, cx, contract->in[1]);
+		PlanCx plan = {.arch = arch_of(arch), .half = gemm_half(g, contract), .select = cx, .tell = cx,
+		               .kept = keep};
 		GemmParams p = gemm_plan(g, contract, &plan);
 
 		gr->kernel = gemm_text(g->arena, &p);
 		if (p.algo->emit) {
-			gr->kept = gemm_keepable(g, contract, &p) && keeps(g, group, cx, contract->in[1])
-			                   ? gemm_panels(g, contract, &p)
-			                   : 0;
+			gr->kept = keep && gemm_keepable(g, contract, &p) ? gemm_panels(g, contract, &p) : 0;
 			gr->workspace = gemm_group_workspace(g, group, contract, &p);
 			scratch_plan(g, gemm_scratch(g, contract, &p));
 			return NULL;

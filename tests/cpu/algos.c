@@ -248,7 +248,7 @@ static const char *
 asked(Arena *a, const Graph *g, const Op *op, const char *arch, const char *text)
 {
 	SelectCx select = {.arch = arch, .tuned = text};
-	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select, &select});
+	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select, &select, false});
 
 	check(!select.misfit == !strcmp(gemm_text(a, &p), text), "a kernel that fits is taken", text);
 	return select.misfit;

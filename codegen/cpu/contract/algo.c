@@ -189,6 +189,7 @@ facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	}
 	f.threads_max = cx->select ? cx->select->threads : 0;
 	f.copies = p->mr > 0 && gemm_copies(g, op, p);
+	f.owns = p->mr > 0 && gemm_owns(g, op, p, cx->arch->vector_bytes);
 	f.reduces = reduces(g, op);
 	f.streams = streams(g, op);
 	if (p->algo->facts)

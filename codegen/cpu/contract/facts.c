@@ -132,6 +132,14 @@ matmul_block(const Mat *m, const GemmParams *p)
 	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : USUAL;
 }
 
+enum { OWN_STEPS = 128 }; /* of a panel that stays in L1 */
+
+int64_t
+matmul_panel_bytes(const GemmParams *p)
+{
+	return p->own ? (int64_t)p->nv * p->lanes * OWN_STEPS * 4 : 0;
+}
+
 /* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
 int64_t
 matmul_steps(const Mat *m, const GemmParams *p)
@@ -139,6 +147,8 @@ matmul_steps(const Mat *m, const GemmParams *p)
 	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
 	bool fits = matmul_block(m, p) * m->n <= SUMS;
 
+	if (p->own)
+		return m->k < OWN_STEPS ? m->k : OWN_STEPS;
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 

@@ -417,7 +417,9 @@ direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
 		m.k /= gemm_unit(p);
 		main = p->copy ? matmul_copy_bytes(&m, p, gemm_copies_tiles(g, p)) : 0;
-		if (matmul_steps(&m, p) < m.k)
+		if (p->own)
+			main = matmul_panel_bytes(p) + matmul_block(&m, p) * nr * 4;
+		else if (matmul_steps(&m, p) < m.k)
 			main = align64(main) + matmul_block(&m, p) * ceil_div(m.n, nr) * nr * 4;
 	} else {
 		main = prologue_scratch(g, op, p);
@@ -430,6 +432,7 @@ direct_write(const GemmParams *p, Params *q)
 {
 	q->cpu_brgemm.outer = p->panel_outer;
 	q->cpu_brgemm.pack = p->pack;
+	q->cpu_brgemm.own = p->own;
 	q->cpu_brgemm.copy = p->copy;
 	q->cpu_brgemm.chains = p->chains;
 	q->cpu_brgemm.pairs = (int)p->engine;
@@ -440,6 +443,7 @@ direct_read(const Params *q, GemmParams *p)
 {
 	p->panel_outer = q->cpu_brgemm.outer;
 	p->pack = q->cpu_brgemm.pack;
+	p->own = q->cpu_brgemm.own;
 	p->copy = q->cpu_brgemm.copy;
 	p->chains = q->cpu_brgemm.chains;
 	p->engine = (EngineId)q->cpu_brgemm.pairs;

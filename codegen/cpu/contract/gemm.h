@@ -32,6 +32,7 @@ typedef struct GemmParams {
 	/* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
 	int images;
 	bool pack;               /* second operand copied into panels first */
+	bool own;                /* of a product: a task makes the panels that it multiplies itself, block by block */
 	/* product of a transposed first operand: a task copies its rows into the thread's scratch memory first */
 	bool copy;
 	EngineId engine;
@@ -52,6 +53,7 @@ typedef struct PlanCx {
 	const SelectCx *select;  /* variants that may be chosen, a tuning file's kernel; NULL: all may */
 	/* gets what was looked at, and why the tuning file's kernel does not fit; NULL: nobody asks */
 	SelectCx *tell;
+	bool kept;               /* panels would be kept from call to call */
 } PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp +
@@ -163,6 +165,7 @@ int64_t wgrad_cut(const Graph *g, const Op *op, const GemmParams *p); /* columns
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of the shape, not of the tile */
 /* Steps of the sum that a piece takes before it goes on: all, or so many that its rows and a panel stay in L2. */
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
+int64_t matmul_panel_bytes(const GemmParams *p); /* of a block of steps of a panel that a task makes itself */
 /* A piece's rows of a transposed operand as they are copied; `high` of them, with room for a vector's rest. */
 int64_t matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled);
 enum { PANEL_ROOM = 64 }; /* bytes behind a panel: vectors that hold its last row reach beyond it */
@@ -324,6 +327,8 @@ GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 /* Steps by which panels of so many bytes are fetched ahead: where they come from beyond L2 and few rows go over each.
  * Not where each row of pixels goes over all of a filter: it is fetched in vain from the second on. */
 int gemm_ahead(const Graph *g, int64_t rows, int64_t bytes);
+/* Is the product one piece, so that each panel is met once, and transposed on its way into panels? */
+bool gemm_owns(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 GemmParams gemm_tile(int lanes);                       /* the register tile that fills the registers; nothing else */
 /* No wider than n columns, of as many rows as the registers leave. */
 void gemm_tile_columns(GemmParams *p, int64_t n);

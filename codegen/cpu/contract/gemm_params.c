@@ -256,11 +256,21 @@ gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
 	return chains;
 }
 
+bool
+gemm_owns(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+{
+	Mat m;
+
+	return op->kind == OP_matmul && attr_bool(op, A_tb) && p->engine == ENGINE_FMA && !p->copy
+	       && matmul_mat(g, op, &m) && m.batch == 1 && m.m.n <= matmul_block(&m, p)
+	       && gemm_chains(g, op, p, vector_bytes) == 1;
+}
+
 /* ---------------------------------------------------------------- bytes, whatever the row */
 int64_t
 pack_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
-	if (!p->pack)
+	if (!p->pack || p->own)
 		return 0;
 	Pack k = pack_of(g, op, engine_pairs(p));
 	int64_t nr = (int64_t)p->nv * p->lanes;
@@ -362,6 +372,10 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	if (p->engine == ENGINE_FMA && op->kind == OP_matmul)
 		p->ahead = gemm_ahead(g, product_rows(g, op), type_bytes(val_type(g, op->in[1])));
 	set_lanes(g, op, p);
+	if (!cx->kept && gemm_owns(g, op, p, cx->arch->vector_bytes)) {
+		p->own = true;
+		p->ahead = 0;
+	}
 	set_images(g, op, p);
 	set_band(g, op, p);
 	return true;

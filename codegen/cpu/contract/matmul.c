@@ -54,6 +54,7 @@ typedef struct Product {
 	V ent, lo, hi, aoff, bent; /* the piece: its batch entry, rows [lo, hi), a's offset in bytes, b's entry */
 	V kb0, kb1;              /* its panels that this call computes */
 	bool tiled;              /* a copy keeps the rows of a tile together */
+	V own;                   /* where a task makes them itself; else NULL */
 	Mem b_panels;            /* [panel][batch entry][step], not packed [batch entry][panel][step] */
 } Product;
 
@@ -131,10 +132,30 @@ panels_region(Emit *e, Product *x, V b, int64_t entries)
 	                         : mem_axes(e, b, BY(x->m.k * row), BY(x->nr * 4), BY(row));
 }
 
-/* Panel kb of b's entry, from step k on. */
+/* Makes `steps` steps of panel kb from step k on, of an operand whose columns are rows in memory, and asks for what
+ * follows of these. */
 static V
-panel_at(Emit *e, const Product *x, V kb, V k)
+panel_make(Emit *e, const Product *x, V kb, V k, int64_t steps)
 {
+	enum { LINE = 64 };
+	int64_t line = x->m.k * 4;
+	Pack block = {.k = steps, .j_stride = line, .k_stride = 4};
+	Mem columns = mem_axes(e, x->b_panels.base, BY(x->nr * line), BY(line), BY(4)); /* [panel][column][step] */
+	V left = i_sub(e, k64(e, x->m.n), i_mul_k(e, kb, x->nr)), in = mem_at(e, &columns, kb, k64(e, 0), k);
+
+	LOOP(e, j, k64(e, 0), i_min(e, left, k64(e, x->nr)), 1)
+		for (int64_t at = 0; at < steps * 4; at += LINE)
+			prefetch(e, ptr_at(e, in, i_add_k(e, i_mul_k(e, j, line), steps * 4 + at)), 2);
+	turn_rows(e, &block, x->p, in, x->own, left);
+	return x->own;
+}
+
+/* `steps` steps of panel kb of b's entry, from step k on. */
+static V
+panel_at(Emit *e, const Product *x, V kb, V k, int64_t steps)
+{
+	if (x->own)
+		return panel_make(e, x, kb, k, steps);
 	Mem panel = x->p->pack ? mem_fix(e, &x->b_panels, kb, x->bent) : mem_fix(e, &x->b_panels, x->bent, kb);
 
 	return mem_at(e, &panel, k);
@@ -213,14 +234,13 @@ copy_transposed(Emit *e, const Product *x, const RowCopy *t, V from, V line)
 	return to;
 }
 
-/* All steps of a long sum but the last block's: sums go to `c`, rows as S_CM of st says. */
+/* All steps of a long sum but the last block's, of panels [kb0, kb1): sums go to `sums`, [row][panel]. */
 static void
-first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V st[S_COUNT], int64_t steps, V a, V c)
+first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V st[S_COUNT], int64_t steps, V a,
+            const Mem *sums, V kb0, V kb1)
 {
-	Mem sums = mem_axes(e, c, BY(0), BY(x->nr * 4)); /* [row][panel] */
 	V own[S_COUNT], lo, count;
 
-	sums.axis[0].step = st[S_CM];
 	memcpy(own, st, sizeof own);
 	own[S_NK] = k64(e, steps);
 	V strides = strides_block(e, own);
@@ -228,8 +248,8 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V s
 	TIMES(e, i, (x->m.k - 1) / steps) {
 		V k0 = i_mul_k(e, i, steps);
 
-		LOOP(e, kb, x->kb0, x->kb1, 1) {
-			V panel = panel_at(e, x, kb, k0);
+		LOOP(e, kb, kb0, kb1, 1) {
+			V panel = panel_at(e, x, kb, k0, steps);
 			V more = LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), "");
 
 			more = LLVMBuildZExt(at1(e, i), more, e->l->i64, "");
@@ -237,7 +257,7 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V s
 			V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
 			  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
 
-			tile_call(e, tiles, count, kb, x->npanel, from, panel, mem_at(e, &sums, lo, kb), NULL, NULL,
+			tile_call(e, tiles, count, kb, x->npanel, from, panel, mem_at(e, sums, lo, kb), NULL, NULL,
 			          strides, more);
 			loop_close(e);
 		}
@@ -278,7 +298,7 @@ panel_tiles(Emit *e, Epilogue *epi, Product *x, const Tiles *tiles, const RowCop
 {
 	const GemmParams *p = x->p;
 	int64_t nr = x->nr, n = x->m.n, line;
-	V column = i_mul_k(e, kb, nr), panel = panel_at(e, x, kb, k64(e, last));
+	V column = i_mul_k(e, kb, nr), panel = panel_at(e, x, kb, k64(e, last), x->m.k - last);
 	RowLoops r = rows_open(e, epi, p, i_sub(e, x->hi, x->lo));
 	V lo = i_add(e, x->lo, r.lo), entry = i_mul(e, x->ent, x->M), row = i_add(e, entry, lo);
 	MatAt at = {x->o, row}, at_block = {x->o, i_add(e, entry, i_add(e, x->lo, r.first))};
@@ -321,9 +341,10 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 
 		x.am_rows = extent(&e, x.a->axis[x.a->rank - (transposed ? 1 : 2)]);
-		if (blocks && tile) /* sums of all panels, behind the copy */
-			C = scratch_ptr(&e, p->copy ? matmul_copy_bytes(&x.m, p, x.tiled) : 0);
-		int64_t out_line = !tile ? n : blocks ? x.npanel * nr : nr;
+		if (blocks && tile) /* sums of all panels, or of a task's own, behind the copy or that panel */
+			C = scratch_ptr(&e, p->copy ? matmul_copy_bytes(&x.m, p, x.tiled) : matmul_panel_bytes(p));
+		x.own = p->own ? scratch_ptr(&e, 0) : NULL;
+		int64_t out_line = !tile ? n : blocks && !x.own ? x.npanel * nr : nr;
 		Tiles tiles = matmul_tiles(&e, &x, epi, blocks, tile);
 		V line = i_mul_k(&e, x.am_rows, 4), st[S_COUNT];
 		RowCopy copy = row_copy_of(&x, epi);
@@ -332,21 +353,24 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		panels_region(&e, &x, B, pack_of(gc->g, op, engine_pairs(p)).taps);
 		V strides = strides_block(&e, st), piece = piece_open(&e, &x);
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
-		Mem out = mem_axes(&e, C, BY(out_line * 4), BY(nr * 4)); /* [row][panel] */
+		Mem out = mem_axes(&e, C, BY(out_line * 4), BY(tile && x.own ? 0 : nr * 4)); /* [row][panel] */
 
 		if (p->copy) {
 			from = copy_transposed(&e, &x, &copy, from, line);
 			skip = x.lo;
 		}
-		if (blocks) {
-			V first = i_add(&e, i_mul(&e, x.ent, x.M), x.lo);
+		Mem sums = out;
+		V first = ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM]));
 
-			first_steps(&e, &x, &tiles, &copy, st, steps,
-			            ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])),
-			            tile ? C : mem_at(&e, &out, first));
-		}
-		LOOP(&e, kb, x.kb0, x.kb1, 1)
+		if (!tile)
+			sums.base = mem_at(&e, &out, i_add(&e, i_mul(&e, x.ent, x.M), x.lo));
+		if (blocks && !x.own)
+			first_steps(&e, &x, &tiles, &copy, st, steps, first, &sums, x.kb0, x.kb1);
+		LOOP(&e, kb, x.kb0, x.kb1, 1) {
+			if (blocks && x.own)
+				first_steps(&e, &x, &tiles, &copy, st, steps, first, &sums, kb, i_add_k(&e, kb, 1));
 			panel_tiles(&e, epi, &x, &tiles, &copy, &out, from, kb, piece, st, strides, last, tile);
+		}
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(x.m.batch * x.blocks, x.npanel), fresh, false);
