@@ -19,6 +19,10 @@ typedef struct Copied {
 	int64_t subs;            /* slices of a block's channels */
 	int64_t step[2];         /* input rows, columns from one that is copied to the next */
 	int64_t rows, columns;   /* of the first operand that are copied in a pass, at most */
+	/* input rows that a filter row meets in a pass; apart: between these and the next filter row's lie others, which
+	 * are not copied (dilation) */
+	int64_t span;
+	bool apart;
 	int64_t panel, column_panel; /* bytes of a panel of each operand */
 	bool made[2];
 	/* bytes of the thread's memory: where the panels of rows begin, those of columns; all */
@@ -47,8 +51,10 @@ copied_of(const Graph *g, const Op *op, const GemmParams *p)
 		c.made[k] = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_BAND;
 	c.step[0] = w->R == 1 ? w->at.stride[0] : 1;
 	c.step[1] = w->S == 1 ? w->at.stride[1] : 1;
-	c.rows = w->R == 1 ? p->band : (p->band - 1) * w->at.stride[0] + (w->R - 1) * w->at.dilation[0] + 1;
-	c.rows = c.rows < w->H ? c.rows : w->H;
+	c.span = (p->band - 1) * w->at.stride[0] + 1;
+	c.apart = w->R > 1 && w->at.dilation[0] > c.span;
+	c.rows = w->R == 1 ? p->band : c.span + (w->R - 1) * w->at.dilation[0];
+	c.rows = c.apart ? w->R * c.span : c.rows < w->H ? c.rows : w->H;
 	c.columns = w->S == 1 ? w->cut : (w->cut - 1) * w->at.stride[1] + (w->S - 1) * w->at.dilation[1] + 1;
 	c.columns = c.columns < w->W || w->S == 1 ? c.columns : w->W;
 	c.column_panel = p->band * w->cut * w->images * c.nr * 4 + PANEL_ROOM;
@@ -116,21 +122,23 @@ copy_panels(Emit *e, const Copied *c, const Op *op, const Pixel *at, bool masked
 	}
 }
 
-/* Panels [p0, p1) of the block of channels that begins at c0 of its group; `channel`: the group's first. */
+/* Rows [first, last) of the input (of a filter of one row, the output's) to rows from `row` on of panels [p0, p1) of
+ * the block of channels that begins at c0 of its group; `channel`: the group's first. */
 static void
-copy_block(Emit *e, const Copied *c, const Op *op, const Pass *pass, V c0, V channel, V p0, V p1)
+copy_rows_of(Emit *e, const Copied *c, const Op *op, const Pass *pass, V first, V last, V to, V c0, V channel, V p0,
+             V p1)
 {
 	const Wgrad *w = &c->w;
 
-	LOOP(e, i, pass->first, pass->last, 1) {
+	LOOP(e, i, first, last, 1) {
 		V h = w->R == 1 ? i_sub_k(e, i_mul_k(e, i, c->step[0]), w->at.pad[0]) : i;
+		V row = i_add(e, to, i_sub(e, i, first));
 
 		LOOP(e, column, pass->left, pass->right, 1) {
 			V j = i_sub(e, column, pass->left);
 			V x = w->S == 1 ? i_sub_k(e, i_mul_k(e, column, c->step[1]), w->at.pad[1]) : column;
 
 			TIMES(e, n, w->images) {
-				V row = i_sub(e, i, w->R == 1 ? w->band : pass->first);
 				Pixel pixel = {i_add(e, pass->image, n), h, x, i_add(e, channel, c0),
 				               i_add_k(e, channel, w->C),
 				               mem_axes(e, mem_at(e, &c->row_panels, row, j, n), BY(c->panel), BY(4))};
@@ -143,6 +151,29 @@ copy_block(Emit *e, const Copied *c, const Op *op, const Pass *pass, V c0, V cha
 				copy_panels(e, c, op, &pixel, true, whole, p1);
 			}
 		}
+	}
+}
+
+/* All input rows that the pass meets. */
+static void
+copy_block(Emit *e, const Copied *c, const Op *op, const Pass *pass, V c0, V channel, V p0, V p1)
+{
+	const Wgrad *w = &c->w;
+
+	if (!c->apart) {
+		V to = w->R == 1 ? i_sub(e, pass->first, w->band) : k64(e, 0);
+
+		copy_rows_of(e, c, op, pass, pass->first, pass->last, to, c0, channel, p0, p1);
+		return;
+	}
+	V top = input_index(e, w, 0, w->band), end = i_add_k(e, input_index(e, w, 0, i_sub_k(e, w->end, 1)), 1);
+
+	TIMES(e, r, w->R) {
+		V below = i_mul_k(e, r, w->at.dilation[0]), from = i_add(e, top, below);
+		V first = i_max(e, k64(e, 0), from), last = i_min_k(e, i_add(e, end, below), w->H);
+		V to = i_add(e, i_mul_k(e, r, c->span), i_sub(e, first, from));
+
+		copy_rows_of(e, c, op, pass, first, last, to, c0, channel, p0, p1);
 	}
 }
 
@@ -252,6 +283,9 @@ block_tiles(Emit *e, const Copied *c, const Pass *pass, V c0, V ca, V cb, V r, V
 		column = w->S == 1 ? NULL : i_sub(e, column, pass->left);
 		V h = i_add(e, input_index(e, w, 0, o0), i_mul_k(e, r, w->at.dilation[0]));
 		V row = w->R == 1 ? i_sub(e, o0, w->band) : i_sub(e, h, pass->first);
+
+		if (c->apart)
+			row = i_add(e, i_mul_k(e, r, c->span), i_mul_k(e, i_sub(e, o0, w->band), w->at.stride[0]));
 		Mem from = mem_axes(e, mem_at(e, &c->row_panels, row, column), BY(c->panel));
 		V grad = mem_at(e, columns, i_sub(e, o0, w->band), i_sub(e, ow, pass->q0));
 
