@@ -19,8 +19,8 @@ typedef struct Copied {
 	int64_t subs;            /* slices of a block's channels */
 	int64_t step[2];         /* input rows, columns from one that is copied to the next */
 	int64_t rows, columns;   /* of the first operand that are copied in a pass, at most */
-	/* input rows that a filter row meets in a pass; apart: between these and those of the next lie others, which are
-	 * not copied (dilation) */
+	/* input rows that a filter row meets in a pass; apart: between these and those of the next lie others,
+	 * which are not copied (dilation) */
 	int64_t span;
 	bool apart;
 	int64_t panel, column_panel; /* bytes of a panel of each operand */
