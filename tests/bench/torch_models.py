@@ -458,6 +458,22 @@ class Subpixel(nn.Module):
         return self.up(x + self.body(x)).mean((2, 3))
 
 
+class Atrous(nn.Module):
+    def __init__(self):
+        super().__init__()
+        unit = lambda a, b, k, d: nn.Sequential(nn.Conv2d(a, b, k, 1, d * (k - 1) // 2, d, bias=False),
+                                                nn.BatchNorm2d(b), nn.ReLU(inplace=True))
+        self.trunk = nn.Sequential(nn.Conv2d(3, 64, 7, 4, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+                                   nn.MaxPool2d(3, 2, 1), unit(64, 128, 3, 1), unit(128, 128, 3, 2),
+                                   unit(128, 256, 3, 4))
+        self.pyramid = nn.ModuleList([unit(256, 96, 1, 1)] + [unit(256, 96, 3, d) for d in (3, 6, 9)])
+        self.join, self.head = unit(384, 128, 1, 1), nn.Linear(128, 20)
+
+    def forward(self, x):
+        x = self.trunk(x)
+        return self.head(self.join(torch.cat([f(x) for f in self.pyramid], 1)).mean((2, 3)))
+
+
 VGG16 = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
 
@@ -525,6 +541,10 @@ MODELS = {
     "wavenet": (4, Wavenet, text(256, 4096), adamw, False),
     "pointnet": (16, Pointnet, lambda n: (torch.rand(n, 3, 1024), torch.randint(40, (n,))), adamw, False),
     "subpixel": (8, Subpixel, image(96, 10), adamw, True),
+    "atrous": (16, Atrous, image(128, 20), sgd, True),
+    "wide": (16, lambda: nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(),
+                                       nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000)),
+             lambda n: (torch.rand(n, 4096), torch.randint(1000, (n,))), sgd, False),
     "cnn5": (32, cnn5, image(48, 10), sgd, True),
     "autoencoder": (64, Autoencoder, lambda n: (torch.rand(n, 1, 64, 64), torch.randint(64, (n,))), adamw, True),
     "gru": (32, Gru, text(1000, 48), adamw, False),
