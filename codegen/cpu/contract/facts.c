@@ -140,15 +140,28 @@ matmul_panel_bytes(const GemmParams *p)
 	return p->own ? (int64_t)p->nv * p->lanes * OWN_STEPS * 4 : 0;
 }
 
+/* Few rows over a second operand that is read as it lies, in lines of a page or more: with few steps a pass reads these
+ * whole, which the CPU asks memory for by itself. From 4 rows on no shape interleaves its sums (gemm_chains). */
+static bool
+reads_lines(const Mat *m, const GemmParams *p)
+{
+	enum { PAGE = 4096, ROWS = 4 };
+
+	return !p->pack && !p->copy && p->chains <= 1 && m->batch == 1 && m->m.n >= ROWS
+	       && m->m.n <= matmul_block(m, p) && m->n * 4 >= PAGE;
+}
+
 /* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
 int64_t
 matmul_steps(const Mat *m, const GemmParams *p)
 {
-	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
+	enum { LONG = 4096, STEPS = 1024, LINES = 64, SUMS = 256 << 10 };
 	bool fits = matmul_block(m, p) * m->n <= SUMS;
 
 	if (p->own)
 		return m->k < OWN_STEPS ? m->k : OWN_STEPS;
+	if (p->engine == ENGINE_FMA && fits && m->k > 4 * LINES && reads_lines(m, p))
+		return LINES;
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 
