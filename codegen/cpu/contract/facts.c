@@ -145,10 +145,10 @@ matmul_panel_bytes(const GemmParams *p)
 static bool
 reads_lines(const Mat *m, const GemmParams *p)
 {
-	enum { PAGE = 4096, ROWS = 4 };
+	enum { PAGE = 4096, ROWS = 4, SUMS = 512 << 10 };
 
 	return !p->pack && !p->copy && p->chains <= 1 && m->batch == 1 && m->m.n >= ROWS
-	       && m->m.n <= matmul_block(m, p) && m->n * 4 >= PAGE;
+	       && m->m.n <= matmul_block(m, p) && m->n * 4 >= PAGE && m->m.n * m->n <= SUMS;
 }
 
 /* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
@@ -160,7 +160,7 @@ matmul_steps(const Mat *m, const GemmParams *p)
 
 	if (p->own)
 		return m->k < OWN_STEPS ? m->k : OWN_STEPS;
-	if (p->engine == ENGINE_FMA && fits && m->k > 4 * LINES && reads_lines(m, p))
+	if (p->engine == ENGINE_FMA && m->k > 4 * LINES && reads_lines(m, p))
 		return LINES;
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }

@@ -415,12 +415,14 @@ direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	Mat m;
 
 	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
+		int64_t block = matmul_block(&m, p);
+
 		m.k /= gemm_unit(p);
 		main = p->copy ? matmul_copy_bytes(&m, p, gemm_copies_tiles(g, p)) : 0;
 		if (p->own)
-			main = matmul_panel_bytes(p) + matmul_block(&m, p) * nr * 4;
+			main = matmul_panel_bytes(p) + block * nr * 4;
 		else if (matmul_steps(&m, p) < m.k)
-			main = align64(main) + matmul_block(&m, p) * ceil_div(m.n, nr) * nr * 4;
+			main = align64(main) + (m.m.n < block ? m.m.n : block) * ceil_div(m.n, nr) * nr * 4;
 	} else {
 		main = prologue_scratch(g, op, p);
 	}

@@ -132,21 +132,28 @@ panels_region(Emit *e, Product *x, V b, int64_t entries)
 	                         : mem_axes(e, b, BY(x->m.k * row), BY(x->nr * 4), BY(row));
 }
 
-/* Makes `steps` steps of panel kb from step k on, of an operand whose columns are rows in memory, and asks for what
- * follows of these. */
+/* Makes `steps` steps of panel kb from step k on, of an operand whose columns are rows in memory; line by line it
+ * asks for what follows these. */
 static V
 panel_make(Emit *e, const Product *x, V kb, V k, int64_t steps)
 {
-	enum { LINE = 64 };
-	int64_t line = x->m.k * 4;
-	Pack block = {.k = steps, .j_stride = line, .k_stride = 4};
+	enum { LINE = 16 }; /* steps of a cache line */
+	int64_t line = x->m.k * 4, whole = steps / LINE * LINE;
+	Pack block = {.k = LINE, .j_stride = line, .k_stride = 4};
 	Mem columns = mem_axes(e, x->b_panels.base, BY(x->nr * line), BY(line), BY(4)); /* [panel][column][step] */
 	V left = i_sub(e, k64(e, x->m.n), i_mul_k(e, kb, x->nr)), in = mem_at(e, &columns, kb, k64(e, 0), k);
 
-	LOOP(e, j, k64(e, 0), i_min(e, left, k64(e, x->nr)), 1)
-		for (int64_t at = 0; at < steps * 4; at += LINE)
-			prefetch(e, ptr_at(e, in, i_add_k(e, i_mul_k(e, j, line), steps * 4 + at)), 2);
-	turn_rows(e, &block, x->p, in, x->own, left);
+	LOOP(e, i, k64(e, 0), k64(e, whole), LINE) {
+		V from = ptr_at(e, in, i_mul_k(e, i, 4));
+
+		LOOP(e, j, k64(e, 0), i_min(e, left, k64(e, x->nr)), 1)
+			prefetch(e, ptr_at(e, from, i_add_k(e, i_mul_k(e, j, line), steps * 4)), 2);
+		turn_rows(e, &block, x->p, from, ptr_at(e, x->own, i_mul_k(e, i, x->nr * 4)), left);
+	}
+	block.k = steps - whole;
+	if (block.k)
+		turn_rows(e, &block, x->p, ptr_at(e, in, k64(e, whole * 4)),
+		          ptr_at(e, x->own, k64(e, whole * x->nr * 4)), left);
 	return x->own;
 }
 
