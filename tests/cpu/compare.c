@@ -76,8 +76,9 @@ error_scale(const Graph *g, const RefTensor *want, double **x)
 		return 1;
 	for (uint32_t k = 0; k < g->input.n; k++) {
 		const Type *t = val_type(g, g->input.at[k].v);
+		int64_t n = dtype_is_float((DType)t->dtype) ? type_elements(t) : 0;
 
-		for (int64_t i = 0; i < type_elements(t) && dtype_is_float((DType)t->dtype); i++) {
+		for (int64_t i = 0; i < n; i++) {
 			top = fabs(x[k][i]) > top ? fabs(x[k][i]) : top;
 			low = k == 0 && x[k][i] < low ? x[k][i] : low;
 			high = k == 0 && x[k][i] > high ? x[k][i] : high;

@@ -186,9 +186,10 @@ hold_inputs(const Graph *g, double **x)
 {
 	for (uint32_t k = 0; k < g->input.n; k++) {
 		const Type *t = val_type(g, g->input.at[k].v);
+		int64_t n = type_elements(t);
 		uint8_t bytes[8];
 
-		for (int64_t i = 0; i < type_elements(t); i++) {
+		for (int64_t i = 0; i < n; i++) {
 			element_write((DType)t->dtype, bytes, x[k][i]);
 			x[k][i] = element_read((DType)t->dtype, bytes);
 		}

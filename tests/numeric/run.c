@@ -395,9 +395,10 @@ fill_inputs(const Case *c, const Graph *g, double **x)
 		int range = nfloat < c->nrange ? nfloat : c->nrange - 1;
 		bool weight = (int)k >= c->nin;
 		double low = weight ? -1 : c->low[range], high = weight ? 1 : c->high[range];
+		int64_t n = type_elements(t);
 
 		nfloat += dtype_is_float((DType)t->dtype);
-		for (int64_t i = 0; i < type_elements(t); i++) {
+		for (int64_t i = 0; i < n; i++) {
 			double u = philox_uniform(7, stream, 0, j++);
 
 			x[k][i] = dtype_is_float((DType)t->dtype) ? low + (high - low) * u
@@ -410,9 +411,12 @@ static const char *
 run_graph(Interp *in, const Graph *g, int64_t n, double **x)
 {
 	interp_begin(in, g, n);
-	for (uint32_t k = 0; k < g->input.n; k++)
-		for (int64_t i = 0; i < interp_input(in, (int)k)->n; i++)
-			ref_set(interp_input(in, (int)k), i, x[k][i]);
+	for (uint32_t k = 0; k < g->input.n; k++) {
+		RefTensor *to = interp_input(in, (int)k);
+
+		for (int64_t i = 0; i < to->n; i++)
+			ref_set(to, i, x[k][i]);
+	}
 	return interp_run(in);
 }
 
