@@ -255,6 +255,7 @@ typedef struct Searched {
 } Searched;
 static const Searched searched[] = {
 	{FAMILY_cuda_attention, cu_attention_facts, cu_attention_misfit},
+	{FAMILY_cuda_cells, cu_cells_facts, cu_cells_misfit},
 };
 
 typedef struct Trial {

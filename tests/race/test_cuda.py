@@ -107,19 +107,27 @@ with tempfile.TemporaryDirectory() as at:
 
     # kernels beside contractions: another tile of attention computes the same bits; a forward pass's columns may not
     shutil.copy(os.path.join(here, "..", "tune", "families.net"), net)
-    others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40", "--group",
-              "attention*"]
-    done = call(mantou, "tune", net, *others, "--prepare", program, env=nowhere)
-    expect("other families are prepared", done.returncode == 0, done.stderr)
-    done = call(program, "race", "-o", results, "--threads", "1")
-    lines = journal(results)
-    tried = {x["key"].split(" ")[3]: x["kernels"] for x in lines[0]["records"]}
-    counts = {k: len(v) for k, v in tried.items()}
-    expect("attention has tiles to try", set(counts) == {"attention", "attention.dx"} and min(counts.values()) > 1,
-           counts)
-    good = sum(len(x["good"]) for x in lines if "good" in x)
-    expect("all compute the same", good == sum(counts.values()) - len(counts) and not [x for x in lines if "out" in x],
-           (counts, lines))
+
+    def others_race(what, group, ops, least):
+        """What was tried, by operator."""
+        others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40",
+                  "--group", group]
+        done = call(mantou, "tune", net, *others, "--prepare", program, env=nowhere)
+        expect(what + " are prepared", done.returncode == 0, done.stderr)
+        done = call(program, "race", "-o", results, "--threads", "1")
+        lines = journal(results)
+        tried = {x["key"].split(" ")[3]: x["kernels"] for x in lines[0]["records"]}
+        counts = {k: len(v) for k, v in tried.items()}
+        expect(what + " have others to try", set(counts) == ops and min(counts.values()) > least, counts)
+        good = sum(len(x["good"]) for x in lines if "good" in x)
+        expect(what + " all compute the same", good == sum(counts.values()) - len(counts)
+               and not [x for x in lines if "out" in x], (counts, lines))
+        return tried
+
+    others_race("tiles of attention", "attention*", {"attention", "attention.dx"}, 1)
+    tried = others_race("recurrences", "lstm.cells*", {"lstm.cells", "lstm.cells.dx"}, 8)
+    ways = {("blocks=" in k, "unroll=" in k) for list_ in tried.values() for k in list_}
+    expect("recurrences are tried alone and held", ways == {(False, False), (False, True), (True, False)}, tried)
     shutil.copy(os.path.join(here, "..", "tune", "tiny.net"), net)
 
     # here: a device that is simulated, or none

@@ -46,6 +46,8 @@ static const struct { const char *target, *op, *text; FamilyId family;
         {"cuda", "attention", "attention{ffma,rows=16,columns=16}", FAMILY_cuda_attention},
         {"cuda", "attention", "attention{mma,rows=128,columns=16,late=1}", FAMILY_cuda_attention},
         {"cuda", "lstm.cells", "cells{examples=4,threads=128}", FAMILY_cuda_cells},
+        {"cuda", "gru.cells.dx", "cells{examples=4,threads=128,parts=8,blocks=3}", FAMILY_cuda_cells},
+        {"cuda", "lstm.cells", "cells{examples=1,threads=96,unroll=8}", FAMILY_cuda_cells},
         {"cuda", NULL, "window", FAMILY_cuda_window},
 };
 enum { NTEXT = sizeof texts / sizeof *texts };
@@ -416,8 +418,23 @@ what_is_tried_fits(void **state)
 	t = tried(a, "cuda", "cudnn{engine=7,knob=2:16,device=h100}", 100);
 	assert_int_equal(t.text.n, 3);
 	assert_string_equal(t.text.at[2], "cudnn{engine=7,knob=2:16,round=1,fused=1,device=h100}");
+	/* 40 units of 3 examples: a block for itself has 64 threads at most; parts 8 as the shape asks, 16, 32; of
+	 * these two or one turn */
+	Facts cells = {.K = 40, .batch = 3, .units = 40, .parts_shape = 8};
+
+	t = tried_of(a, "cuda", "cells{examples=1,threads=32,blocks=5}", &cells, UINT32_MAX);
+	int alone = 0, five = 0;
+
+	for (uint32_t i = 0; i < t.text.n; i++) {
+		alone += !strstr(t.text.at[i], "blocks=");
+		five += strstr(t.text.at[i], ",blocks=5") != NULL;
+	}
+	/* examples 1 2 4, threads 32 64, unroll 4 and what is below twice the turns */
+	assert_int_equal(alone, 3 * 2 * (3 + 2 + 2));
+	/* 8 units of 8, 16, 32 parts: 64, 128, 256 threads and as few as one warp */
+	assert_int_equal(five, 3 * (2 + 4 + 6));
 	t = tried(a, "cuda", "cells{examples=1,threads=32}", 100);
-	assert_int_equal(t.text.n, 1);
+	assert_int_equal(t.text.n, 0);
 	arena_free(a);
 }
 
@@ -433,6 +450,7 @@ only_some_are_tunable(void **state)
 	        {"cuda", "ffma{m=64,n=32,k=16}", true},
 	        {"cuda", "cudnn{engine=1}", true},
 	        {"cuda", "rows{threads=1}", false},
+	        {"cuda", "cells{examples=1,threads=32}", true},
 	        {"cuda", "attention{mma,rows=64,columns=32}", true},
 	};
 	Params p;
@@ -472,6 +490,9 @@ order_keys_tell_bits_apart(void **state)
 	        {"cuda", "attention{mma,rows=64,columns=32}", "attention{mma,rows=128,columns=32,late=1}", false,
 	         BITS_same},
 	        {"cuda", "attention{mma,rows=64,columns=32}", "attention{mma,rows=64,columns=64}", false, BITS_order},
+	        {"cuda", "cells{examples=1,threads=128}", "cells{examples=4,threads=64,blocks=3}", false, BITS_same},
+	        {"cuda", "cells{examples=1,threads=128}", "cells{examples=1,threads=128,unroll=8}", false, BITS_same},
+	        {"cuda", "cells{examples=1,threads=128}", "cells{examples=1,threads=128,parts=32}", false, BITS_order},
 	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:3,round=1,device=h100}", false,
 	         BITS_same},
 	};

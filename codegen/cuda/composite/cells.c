@@ -15,8 +15,8 @@
 #include <string.h>
 
 /* MANY_BLOCKS: examples go to so many blocks first, then some to a block; half of the multiprocessors, as batches are
- * powers of two. */
-enum { MOST_ROWS = 8, MANY_BLOCKS = 64 };
+ * powers of two. UNROLL: turns of the loop over a part's columns whose loads are on their way at a time. */
+enum { MOST_ROWS = 8, MANY_BLOCKS = 64, UNROLL = 4 };
 
 bool
 cu_cells_op(OpKind k)
@@ -85,55 +85,84 @@ alone(Cells *s)
 	s->blocks = 1;
 }
 
-/* A record's kernel, if it is possible. */
-static const char *
-given(const Graph *g, Cells *s, const char *kernel, int sms)
+static void
+cells_take(Cells *s, const Params *p)
 {
-	Params p;
-	Cells t = *s;
+	s->rows = p->cuda_cells.examples;
+	s->threads = p->cuda_cells.threads;
+	s->parts = p->cuda_cells.parts ? p->cuda_cells.parts : s->parts;
+	s->blocks = p->cuda_cells.blocks;
+	s->unroll = p->cuda_cells.unroll;
+}
 
-	space_parse("cuda", op_info[s->op->kind].name, kernel, &p);
-	if (p.family != FAMILY_cuda_cells)
+Facts
+cu_cells_facts(const Graph *g, const Op *op, const SelectCx *cx)
+{
+	Cells s = cu_cells_of(g, op);
+
+	(void)cx;
+	return (Facts){.backward = s.back,
+	               .batch = s.n.n,
+	               .units = s.h,
+	               .parts_shape = s.parts,
+	               .K = s.back ? s.gates * s.h : s.h};
+}
+
+/* held: may blocks hold the weights? */
+static const char *
+misfit(const Graph *g, const Op *op, const SelectCx *cx, bool held, const Params *p)
+{
+	Cells s = cu_cells_of(g, op);
+	Facts f = cu_cells_facts(g, op, cx);
+
+	if (p->family != FAMILY_cuda_cells)
 		return arena_printf(g->arena, "%s takes parameters such as cells{examples=2,threads=256,blocks=8}",
-		                    op_info[s->op->kind].name);
-	t.rows = p.cuda_cells.examples;
-	t.threads = p.cuda_cells.threads;
-	t.blocks = p.cuda_cells.blocks;
-	const char *why = space_misfit(g->arena, &p, &(Facts){0});
+		                    op_info[op->kind].name);
+	const char *why = space_misfit(g->arena, p, &f);
 
-	if (!why && t.blocks > 1)
-		why = cu_held_misfit(g->arena, &t, sms);
-	else if (!why && shared_bytes(&t) > COMPOSITE_SHARED)
-		why = arena_printf(g->arena, "the states of %d examples take %lld bytes of shared memory", t.rows,
-		                   (long long)shared_bytes(&t));
-	if (!why)
-		*s = t;
+	cells_take(&s, p);
+	if (!why && s.blocks > 1)
+		why = held ? cu_held_misfit(g->arena, &s, cuda_machine(NULL, cx->arch)->sms) : "held is switched off";
+	else if (!why && shared_bytes(&s) > COMPOSITE_SHARED)
+		why = arena_printf(g->arena, "the states of %d examples take %lld bytes of shared memory", s.rows,
+		                   (long long)shared_bytes(&s));
 	return why;
+}
+
+const char *
+cu_cells_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p)
+{
+	return misfit(g, op, cx, !cx->may || cx->may(cx->cx, "held"), p);
 }
 
 const char *
 cu_cells_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace)
 {
-	const Machine *m = cuda_machine(NULL, cx->arch);
 	Cells s = cu_cells_of(g, op);
 	Looked *looked = select_look(cx, g, op, "held");
-	const char *why;
+	bool held = !cx->may || cx->may(cx->cx, "held");
+	const char *why = held ? cu_held_choose(g->arena, &s, cuda_machine(NULL, cx->arch)->sms) : "switched off";
+	Params p, q;
 
-	if (cx->may && !cx->may(cx->cx, "held"))
-		why = "switched off";
-	else
-		why = cu_held_choose(g->arena, &s, m->sms);
 	if (why)
 		alone(&s);
 	looked->chosen = !why;
 	looked->why = why;
-	if (cx->tuned)
-		cx->misfit = given(g, &s, cx->tuned, m->sms);
+	p = (Params){FAMILY_cuda_cells, .cuda_cells = {.examples = s.rows, .threads = s.threads, .blocks = s.blocks,
+	                                               .unroll = UNROLL}};
+	if (cx->tuned) {
+		if (!space_parse("cuda", op_info[op->kind].name, cx->tuned, &q))
+			q = (Params){0}; /* of no family */
+		cx->misfit = misfit(g, op, cx, held, &q);
+		cx->off = cx->misfit && !held && q.family == FAMILY_cuda_cells && q.cuda_cells.blocks > 1;
+		p = cx->misfit ? p : q;
+		cells_take(&s, &p);
+	}
 	select_overrule(cx, "held", s.blocks > 1);
 	if (s.blocks > 1 && !looked->why)
 		looked->why = arena_printf(g->arena, "%d blocks hold the weights, for %d examples", s.blocks, s.rows);
 	*workspace = s.back || s.blocks > 1 ? 0 : s.gates * s.h * s.h * dtype_info[s.dt].bytes;
-	return space_text(g->arena, &(Params){FAMILY_cuda_cells, .cuda_cells = {s.rows, s.threads, s.blocks}});
+	return space_text(g->arena, &p);
 }
 
 /* ---------------------------------------------------------------- numbers */
@@ -363,7 +392,7 @@ parts_open(const Cells *s, const char *zeros, long long all, Scope *scope)
 
 	scope[0] = cu_scope_open(c, "for (int part = 0; part < %d; part++)", s->parts);
 	cu_line(c, "float %s = {};", zeros);
-	cu_line(c, "#pragma unroll 4");
+	cu_line(c, "#pragma unroll %d", s->unroll);
 	scope[1] = cu_scope_open(c, "for (int k0 = 4 * part; k0 < %lld; k0 += %d)", all, 4 * s->parts);
 	cu_line(c, "#pragma unroll");
 	scope[2] = cu_scope_open(c, "for (int k = k0; k < k0 + 4; k++)");
@@ -715,9 +744,7 @@ cu_cells_emit(Cuda *c, const Op *op)
 	s.c = c;
 	if (p->family != FAMILY_cuda_cells)
 		bug("target cuda: '%s' is no kernel of a recurrence", c->g->group.at[c->group].kernel);
-	s.rows = p->cuda_cells.examples;
-	s.threads = p->cuda_cells.threads;
-	s.blocks = p->cuda_cells.blocks;
+	cells_take(&s, p);
 	if (s.blocks > 1)
 		cu_held_emit(&s);
 	else if (s.back)

@@ -15,6 +15,7 @@ typedef struct Cells {
 	int gates, w;            /* blocks of rows of W_hh; which operand it is */
 	int parts;               /* of a sum */
 	int rows, threads;       /* examples of a block, its threads */
+	int unroll;              /* fours of a part that are loaded at a time, where no block holds the weights */
 	int blocks;              /* that hold the weights together; 1: none does */
 	/* Text: of a unit's state and, backward, of its gradient; of a length; NULL: where cells.c has them. */
 	const char *h_at, *c_at, *length;

@@ -20,6 +20,8 @@ void cu_attention_emit(Cuda *c, const Op *op);
 bool cu_cells_op(OpKind k);                             /* lstm.cells, gru.cells and their gradients */
 const char *cu_cells_refuses(const Graph *g, const Op *op);
 const char *cu_cells_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace);
+Facts cu_cells_facts(const Graph *g, const Op *op, const SelectCx *cx);
+const char *cu_cells_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
 void cu_cells_emit(Cuda *c, const Op *op);
 int64_t cu_boxes_workspace(const Graph *g, const Op *op); /* of an op with T_ALONE */
 void cu_boxes_emit(Cuda *c, const Op *op);
