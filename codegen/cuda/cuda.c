@@ -104,13 +104,84 @@ cuda_conv_chunk(const Target *t, const Graph *g, const Op *op, const SelectCx *c
 	return cu_has_mma(dt, cx->arch) ? 16 / dtype_info[dt].bytes : 1;
 }
 
+/* ---------------------------------------------------------------- kernels beside contractions in tiles */
+static bool
+is_reduction(const Op *op)
+{
+	return op_info[op->kind].red >= 0;
+}
+
+static bool
+is_special(const Op *op)
+{
+	return cu_special_op(op) && op->kind != OP_store;
+}
+
+/* What can be searched of them: which op they are of (the last such of a group), what tune.def asks of it, why
+ * parameters are not possible. workspace: of the group; NULL: select has taken the record. */
+typedef struct Searched {
+	FamilyId family;
+	bool (*is)(const Op *op);
+	Facts (*facts)(const Graph *g, const Op *op, const SelectCx *cx);
+	const char *(*misfit)(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
+	int64_t (*workspace)(const Graph *g, const Op *op, const Params *p);
+} Searched;
+static const Searched searched[] = {
+	{FAMILY_cuda_attention, is_special, cu_attention_facts, cu_attention_misfit, NULL},
+	{FAMILY_cuda_cells, is_special, cu_cells_facts, cu_cells_misfit, NULL},
+	{FAMILY_cuda_rows, is_reduction, cu_rows_facts, cu_rows_misfit, cu_rows_workspace},
+	{FAMILY_cuda_columns, is_reduction, cu_columns_facts, cu_columns_misfit, cu_columns_workspace},
+};
+
+/* The row of the group's kernel, its parameters and its op; NULL: it has none. */
+static const Searched *
+searched_of(const Graph *g, int group, Params *p, const Op **op)
+{
+	const Searched *of = NULL;
+
+	*op = NULL;
+	space_parse("cuda", NULL, g->group.at[group].kernel, p);
+	for (size_t i = 0; i < sizeof searched / sizeof *searched && !of; i++)
+		of = searched[i].family == p->family ? &searched[i] : NULL;
+	for (uint32_t last, i = graph_group_ops(g, group, &last); of && i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == group && of->is(&g->op.at[i]))
+			*op = &g->op.at[i];
+	return *op ? of : NULL;
+}
+
+/* A record's parameters in place of those that were chosen, if they are possible. */
+static void
+take_record(Graph *g, int group, SelectCx *cx)
+{
+	Group *gr = &g->group.at[group];
+	Params p;
+	const Op *op;
+	const Searched *of = cx->tuned ? searched_of(g, group, &p, &op) : NULL;
+
+	if (!of || !of->workspace)
+		return;
+	if (!space_parse("cuda", NULL, cx->tuned, &p))
+		p = (Params){0}; /* of no family */
+	cx->misfit = of->misfit(g, op, cx, &p);
+	if (cx->misfit)
+		return;
+	gr->kernel = space_text(g->arena, &p);
+	gr->workspace = of->workspace(g, op, &p);
+}
+
 /* ---------------------------------------------------------------- select */
+static const char *
+rows_text(const Graph *g, int threads, int pieces)
+{
+	return space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {threads, pieces, 0, 0}});
+}
+
 static const char *
 cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
 	Group *gr = &g->group.at[group];
 	const Op *special = NULL, *contract = NULL, *window = NULL, *red = NULL;
-	int pieces, n = 0; /* ops beside casts of attention's results */
+	int n = 0; /* ops beside casts of attention's results */
 
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
@@ -146,12 +217,9 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;
 	else if (red && cu_rows_threads(g, red) < BLOCK)
-		gr->kernel = space_text(g->arena,
-		                        &(Params){FAMILY_cuda_rows, .cuda_rows = {cu_rows_threads(g, red), 1}});
-	else if (red && !contract && !window && (pieces = cu_rows_pieces(g, group, red, &gr->workspace)) > 1)
-		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, pieces}});
+		gr->kernel = rows_text(g, cu_rows_threads(g, red), 1);
 	else if (red)
-		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, 1}});
+		gr->kernel = rows_text(g, BLOCK, cu_rows_pieces(g, group, red, &gr->workspace));
 	else if (contract && cu_depthwise_select(g, group, contract))
 		;
 	else if (contract)
@@ -162,6 +230,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	}
 	else
 		gr->kernel = space_family[group_is_map(g, group) ? FAMILY_cuda_map : FAMILY_cuda_move].text;
+	take_record(g, group, cx);
 	Looked *dnn = select_looked(cx, space_family[FAMILY_cuda_cudnn].text);
 
 	if (dnn && !dnn->chosen)
@@ -247,17 +316,6 @@ cuda_kernel_version(const Target *t, const char *family)
 	return space_version("cuda", family);
 }
 
-/* Kernels beside contractions: what tune.def asks of an op, and why parameters are not possible. */
-typedef struct Searched {
-	FamilyId family;
-	Facts (*facts)(const Graph *g, const Op *op, const SelectCx *cx);
-	const char *(*misfit)(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
-} Searched;
-static const Searched searched[] = {
-	{FAMILY_cuda_attention, cu_attention_facts, cu_attention_misfit},
-	{FAMILY_cuda_cells, cu_cells_facts, cu_cells_misfit},
-};
-
 typedef struct Trial {
 	const Searched *of;
 	const Graph *g; const Op *op; const SelectCx *cx;
@@ -283,15 +341,8 @@ cuda_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, 
 	(void)t;
 	if (op)
 		cu_algo_space(g, group, op, cx, each, each_cx);
-	space_parse("cuda", NULL, g->group.at[group].kernel, &x.base);
-	for (size_t i = 0; i < sizeof searched / sizeof *searched && !x.of; i++)
-		x.of = searched[i].family == x.base.family ? &searched[i] : NULL;
-	for (uint32_t last, i = graph_group_ops(g, group, &last); x.of && i < last && !x.op; i++) {
-		const Op *o = &g->op.at[i];
-
-		x.op = !o->dead && o->group == group && cu_special_op(o) && o->kind != OP_store ? o : NULL;
-	}
-	if (!x.op)
+	x.of = searched_of(g, group, &x.base, &x.op);
+	if (!x.of)
 		return;
 	x.facts = x.of->facts(g, x.op, cx);
 	space_each(&x.base, &x.facts, cx->steps, trial, &x);

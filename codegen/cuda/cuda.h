@@ -224,7 +224,11 @@ Cell cu_red_element(Cuda *c, const Op *op, Cell x);
 Cell cu_red_value(Cuda *c, const Op *op, Cell s, const char *index, Ix count);
 /* blocks to a row, 1 unless rows are few and long; of these: bytes of workspace */
 int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace);
-void cu_rows_emit(Cuda *c, int threads, int pieces);
+Facts cu_rows_facts(const Graph *g, const Op *red, const SelectCx *cx);
+const char *cu_rows_misfit(const Graph *g, const Op *red, const SelectCx *cx, const Params *p);
+int64_t cu_rows_workspace(const Graph *g, const Op *red, const Params *p);
+/* p: of the family, or the family alone: as other kernels' groups have it */
+void cu_rows_emit(Cuda *c, const Params *p);
 int cu_rows_threads(const Graph *g, const Op *op);      /* of a row: one, a warp's, a block's */
 
 /* ---- scatter.c: numbers added to places that indices name */

@@ -214,15 +214,16 @@ group_kernels(Cuda *c)
 	if (algo && algo->emit) {
 		algo->emit(c, contract);
 		if (red && !algo->reduces)
-			cu_rows_emit(c, cu_rows_threads(c->g, red), 1);
+			cu_rows_emit(c, &(Params){FAMILY_cuda_rows,
+			                          .cuda_rows = {cu_rows_threads(c->g, red), 1, 0, 0}});
 	} else if (red && p->family == FAMILY_cuda_columns) {
 		cu_columns_emit(c);
 	} else if (red && p->family == FAMILY_cuda_total) {
 		cu_totals_emit(c, p->cuda_total.pieces);
 	} else if (red) {
-		bool rows = p->family == FAMILY_cuda_rows;
-
-		cu_rows_emit(c, rows ? p->cuda_rows.threads : BLOCK, rows ? p->cuda_rows.pieces : 1);
+		cu_rows_emit(c, p->family == FAMILY_cuda_rows
+		                        ? p
+		                        : &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, 1, 0, 0}});
 	}
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */

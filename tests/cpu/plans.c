@@ -149,7 +149,7 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") && !strstr(cx.misfit, "singles=1") &&
 	    (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
 		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
-	bool gemm = t->tuning.tunable && t->tuning.tunable(t, g->group.at[0].kernel),
+	bool gemm = t->tuning.tunable && t->tuning.tunable(t, g->group.at[0].kernel) && graph_group_contraction(g, 0),
 	     *hidden = arena_array(m->arena, bool, g->val.n);
 
 	if (gemm && !gemm_group(g, t, inside, uses, hidden))

@@ -108,10 +108,11 @@ with tempfile.TemporaryDirectory() as at:
     # kernels beside contractions: another tile of attention computes the same bits; a forward pass's columns may not
     shutil.copy(os.path.join(here, "..", "tune", "families.net"), net)
 
-    def others_race(what, group, ops, least):
+    def others_race(what, ops, least, *options):
         """What was tried, by operator."""
-        others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40",
-                  "--group", group]
+        others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40", *options]
+        for op in ops:
+            others += ["--group", op]
         done = call(mantou, "tune", net, *others, "--prepare", program, env=nowhere)
         expect(what + " are prepared", done.returncode == 0, done.stderr)
         done = call(program, "race", "-o", results, "--threads", "1")
@@ -124,10 +125,15 @@ with tempfile.TemporaryDirectory() as at:
                and not [x for x in lines if "out" in x], (counts, lines))
         return tried
 
-    others_race("tiles of attention", "attention*", {"attention", "attention.dx"}, 1)
-    tried = others_race("recurrences", "lstm.cells*", {"lstm.cells", "lstm.cells.dx"}, 8)
+    others_race("tiles of attention", {"attention", "attention.dx"}, 1)
+    tried = others_race("recurrences", {"lstm.cells", "lstm.cells.dx"}, 8)
     ways = {("blocks=" in k, "unroll=" in k) for list_ in tried.values() for k in list_}
     expect("recurrences are tried alone and held", ways == {(False, False), (False, True), (True, False)}, tried)
+    tried = others_race("reductions", {"mean", "expand"}, 6, "--allow-reassociation")
+    forms = {re.sub(r"\d+", "", k) for list_ in tried.values() for k in list_}
+    expect("rows and columns have their parameters", forms > {"rows{threads=}", "rows{threads=,rows=}",
+                                                              "rows{threads=,unroll=}", "columns{m=,n=}",
+                                                              "columns{m=,n=,ahead=}"}, forms)
     shutil.copy(os.path.join(here, "..", "tune", "tiny.net"), net)
 
     # here: a device that is simulated, or none

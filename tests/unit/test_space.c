@@ -42,6 +42,8 @@ static const struct { const char *target, *op, *text; FamilyId family;
         {"cuda", "max", "total{pieces=7}", FAMILY_cuda_total},
         {"cuda", "sum", "rows{threads=1}", FAMILY_cuda_rows},
         {"cuda", "sum", "rows{threads=256,pieces=4}", FAMILY_cuda_rows},
+        {"cuda", "max", "rows{threads=32,rows=2,unroll=4}", FAMILY_cuda_rows},
+        {"cuda", "sum", "columns{m=256,n=64,ahead=4}", FAMILY_cuda_columns},
         {"cuda", "attention.dx", "attention{mma,rows=64,columns=32}", FAMILY_cuda_attention},
         {"cuda", "attention", "attention{ffma,rows=16,columns=16}", FAMILY_cuda_attention},
         {"cuda", "attention", "attention{mma,rows=128,columns=16,late=1}", FAMILY_cuda_attention},
@@ -74,7 +76,7 @@ texts_are_read_and_printed(void **state)
 	Params p;
 
 	assert_string_equal(space_form(a, FAMILY_cuda_attention), "attention{ffma|mma,rows=,columns=[,late=]}");
-	assert_string_equal(space_form(a, FAMILY_cuda_rows), "rows{threads=[,pieces=]}");
+	assert_string_equal(space_form(a, FAMILY_cuda_rows), "rows{threads=[,pieces=][,rows=][,unroll=]}");
 	assert_string_equal(space_form(a, FAMILY_cuda_mma), "mma{m=,n=,k=,stages=,warps=x[,split=]}");
 	assert_string_equal(space_form(a, FAMILY_cpu_rows), "rows");
 	arena_free(a);
@@ -435,6 +437,10 @@ what_is_tried_fits(void **state)
 	assert_int_equal(five, 3 * (2 + 4 + 6));
 	t = tried(a, "cuda", "cells{examples=1,threads=32}", 100);
 	assert_int_equal(t.text.n, 0);
+	/* of 96 numbers a thread, or a warp: blocks 0 32 64 128 and 0 1 2 4, unroll 0 1 2 4 8 and 0 1 2; or a block,
+	 * of no pieces */
+	t = tried_of(a, "cuda", "rows{threads=32}", &(Facts){.K = 96, .M = 1000}, UINT32_MAX);
+	assert_int_equal(t.text.n, 4 * 5 + 4 * 3 + 1);
 	arena_free(a);
 }
 
@@ -449,7 +455,8 @@ only_some_are_tunable(void **state)
 	        {"cpu", "map", false},
 	        {"cuda", "ffma{m=64,n=32,k=16}", true},
 	        {"cuda", "cudnn{engine=1}", true},
-	        {"cuda", "rows{threads=1}", false},
+	        {"cuda", "rows{threads=1}", true},
+	        {"cuda", "total{pieces=4}", false},
 	        {"cuda", "cells{examples=1,threads=32}", true},
 	        {"cuda", "attention{mma,rows=64,columns=32}", true},
 	};
@@ -493,6 +500,10 @@ order_keys_tell_bits_apart(void **state)
 	        {"cuda", "cells{examples=1,threads=128}", "cells{examples=4,threads=64,blocks=3}", false, BITS_same},
 	        {"cuda", "cells{examples=1,threads=128}", "cells{examples=1,threads=128,unroll=8}", false, BITS_same},
 	        {"cuda", "cells{examples=1,threads=128}", "cells{examples=1,threads=128,parts=32}", false, BITS_order},
+	        {"cuda", "rows{threads=32}", "rows{threads=32,rows=2,unroll=4}", false, BITS_same},
+	        {"cuda", "rows{threads=256}", "rows{threads=256,pieces=2}", false, BITS_order},
+	        {"cuda", "columns{m=256,n=64}", "columns{m=256,n=64,ahead=4}", false, BITS_same},
+	        {"cuda", "columns{m=256,n=64}", "columns{m=512,n=64}", false, BITS_order},
 	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:3,round=1,device=h100}", false,
 	         BITS_same},
 	};

@@ -298,7 +298,7 @@ vectors_choose(Epilogue *e)
 	e->columns = x->p.n / e->vec;
 	e->step = x->threads / e->columns;
 	/* while sums wait in registers there is no room for it, and a window's values are no load */
-	e->ahead = e->leaves.at.n && e->vec > 1 && x->slab == x->p.m ? (x->op ? 4 : 2) : 1;
+	e->ahead = e->leaves.at.n && e->vec > 1 && x->slab == x->p.m ? (x->op ? 4 : x->ahead) : 1;
 	for (uint32_t k = 0; k < e->leaves.at.n; k++)
 		e->ahead = e->leaves.at.at[k].window ? 1 : e->ahead;
 }

@@ -124,6 +124,7 @@ typedef struct Gemm {
 	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
 	/* of the epilogue: numbers of operands that a thread loads ahead, sums that it keeps for a column */
 	int read, states;
+	int ahead;               /* columns.c: rows of a thread that are loaded before the first is used */
 } Gemm;
 
 /* ---- gemm_form.c */
@@ -243,5 +244,8 @@ void cu_gemm_emit(Cuda *c, const Op *op);
 bool cu_columns_can(const Graph *g, const Op *red); /* may a group of elementwise ops be reduced so? */
 /* sets kernel and workspace; false: the group has what such a kernel cannot do */
 bool cu_columns_select(const Graph *g, int group, const Op *red);
+Facts cu_columns_facts(const Graph *g, const Op *red, const SelectCx *cx);
+const char *cu_columns_misfit(const Graph *g, const Op *red, const SelectCx *cx, const Params *p);
+int64_t cu_columns_workspace(const Graph *g, const Op *red, const Params *p);
 void cu_columns_emit(Cuda *c);
 #endif

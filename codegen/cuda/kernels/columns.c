@@ -8,6 +8,8 @@
  * reductions (finish.c). */
 #include "../contract/gemm.h"
 
+enum { AHEAD = 2 }; /* rows of a thread that are under way */
+
 static int64_t
 rows_of(const Type *t)
 {
@@ -59,6 +61,48 @@ fits(const Graph *g, int group, const Type *t)
 	return true;
 }
 
+Facts
+cu_columns_facts(const Graph *g, const Op *red, const SelectCx *cx)
+{
+	const Type *t = val_type(g, red->in[0]);
+
+	(void)cx;
+	return (Facts){.M = rows_of(t), .N = t->axis[t->perm[t->rank - 1]].n};
+}
+
+/* Values of windows are computed, not loaded. */
+static bool
+has_windows(const Graph *g, int group)
+{
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == group && op_has((OpKind)g->op.at[i].kind, T_WINDOW))
+			return true;
+	return false;
+}
+
+const char *
+cu_columns_misfit(const Graph *g, const Op *red, const SelectCx *cx, const Params *p)
+{
+	Facts f = cu_columns_facts(g, red, cx);
+
+	if (p->family != FAMILY_cuda_columns)
+		return "such a reduction takes parameters such as columns{m=256,n=64}";
+	const char *why = space_misfit(g->arena, p, &f);
+
+	return !why && p->cuda_columns.ahead != AHEAD && has_windows(g, red->group)
+	               ? "a window's values are no loads that could be on their way"
+	               : why;
+}
+
+int64_t
+cu_columns_workspace(const Graph *g, const Op *red, const Params *p)
+{
+	Tiles t = {.m = p->cuda_columns.m, .n = p->cuda_columns.n, .k = 1, .split = 1};
+	Form f = form_of(val_type(g, red->in[0]));
+
+	return (cu_states_bytes(g, red->group, &f, &t) + 63) / 64 * 64 + cu_windows_workspace(g, red->group);
+}
+
 bool
 cu_columns_select(const Graph *g, int group, const Op *red)
 {
@@ -75,8 +119,10 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 		p.n *= 2;
 	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < full)
 		p.m /= 2;
-	gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_columns, .cuda_columns = {p.m, p.n}});
-	gr->workspace = (cu_states_bytes(g, group, &f, &p) + 63) / 64 * 64 + cu_windows_workspace(g, group);
+	Params q = {FAMILY_cuda_columns, .cuda_columns = {p.m, p.n, AHEAD}};
+
+	gr->kernel = space_text(g->arena, &q);
+	gr->workspace = cu_columns_workspace(g, red, &q);
 	return true;
 }
 
@@ -93,6 +139,7 @@ cu_columns_emit(Cuda *c)
 		bug("target cuda: '%s' is no kernel of such a group", c->g->group.at[c->group].kernel);
 	x.p.m = p->cuda_columns.m;
 	x.p.n = p->cuda_columns.n;
+	x.ahead = p->cuda_columns.ahead;
 	x.space = val_type(c->g, red->in[0]);
 	x.column = x.space->perm[x.space->rank - 1];
 	x.f = form_of(x.space);

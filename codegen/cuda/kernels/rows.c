@@ -74,13 +74,14 @@ cu_late_is(const Graph *g, const Late *l, Val v)
 	return by >= l->first && by < l->last && l->late[by - l->first];
 }
 
-int
-cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
+/* States that a piece of a row leaves; 0: the group's rows cannot be cut. */
+static int64_t
+cut_states(const Graph *g, int group, const Op *red)
 {
 	const Type *t = val_type(g, red->in[0]);
 	uint32_t axes = cu_red_axes(g, red);
 	Late late = cu_late_find(g, group);
-	int64_t count = cu_full_product(t, axes), rows = cu_full_product(t, ~axes), states = 0;
+	int64_t rows = cu_full_product(t, ~axes), states = 0;
 
 	for (uint32_t i = late.first; i < late.last; i++) {
 		const Op *o = &g->op.at[i];
@@ -88,21 +89,64 @@ cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 
 		if (o->dead || o->group != group)
 			continue;
+		if (op_has((OpKind)o->kind, T_CONTRACT | T_WINDOW))
+			return 0;
 		if (is_red && (cu_late_is(g, &late, o->in[0]) || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes ||
 		               !type_same_shape(val_type(g, o->in[0]), t)))
-			return 1;
+			return 0;
 		if (!is_red && late.late[i - late.first] && type_elements(val_type(g, o->out[0])) > rows)
-			return 1;
+			return 0;
 		states += is_red;
 	}
+	return states;
+}
+
+int
+cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
+{
+	const Type *t = val_type(g, red->in[0]);
+	uint32_t axes = cu_red_axes(g, red);
+	int64_t count = cu_full_product(t, axes), rows = cu_full_product(t, ~axes), states = cut_states(g, group, red);
 	int64_t few = cu_machine(g)->budget.blocks, pieces = count / PIECE, most = (2 * few + rows - 1) / rows;
 
 	pieces = pieces > most ? most : pieces;
 	pieces = pieces > BLOCK ? BLOCK : pieces;
-	if (rows >= few || pieces < 2)
+	if (rows >= few || pieces < 2 || !states)
 		return 1;
 	*workspace = rows * pieces * states * SLOT;
 	return (int)pieces;
+}
+
+Facts
+cu_rows_facts(const Graph *g, const Op *red, const SelectCx *cx)
+{
+	const Type *t = val_type(g, red->in[0]);
+	uint32_t axes = cu_red_axes(g, red);
+
+	(void)cx;
+	return (Facts){.M = cu_full_product(t, ~axes), .K = cu_full_product(t, axes)};
+}
+
+const char *
+cu_rows_misfit(const Graph *g, const Op *red, const SelectCx *cx, const Params *p)
+{
+	Facts f = cu_rows_facts(g, red, cx);
+
+	if (p->family != FAMILY_cuda_rows)
+		return "such a reduction takes parameters such as rows{threads=32}";
+	const char *why = space_misfit(g->arena, p, &f);
+
+	return !why && p->cuda_rows.pieces > 1 && !cut_states(g, red->group, red)
+	               ? "its rows cannot be cut: something of a row waits for all of it"
+	               : why;
+}
+
+int64_t
+cu_rows_workspace(const Graph *g, const Op *red, const Params *p)
+{
+	return p->cuda_rows.pieces > 1 ? cu_rows_facts(g, red, NULL).M * p->cuda_rows.pieces * SLOT *
+	                                         cut_states(g, red->group, red)
+	                               : 0;
 }
 
 /* ---------------------------------------------------------------- states */
@@ -285,7 +329,7 @@ typedef struct Rows {
 	const Op *red;                  /* one of them: all have its space and axes */
 	const Type *space;
 	uint32_t axes, kept;
-	int threads;
+	int threads, block, unroll; /* of a row, of a block; 0: as the compiler does */
 	/* of a warp: what the row is made of, if all of it stays in registers, and turns of the lanes over the row */
 	Leaves held;
 	int turns;
@@ -501,6 +545,8 @@ place(const Rows *r)
 static Scope
 turns_open(Cuda *c, const Rows *r, Ix i, Ix first, Ix end)
 {
+	if (r->unroll && !r->turns)
+		cu_line(c, "#pragma unroll %d", r->unroll);
 	if (r->threads == 1)
 		return cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, end, i);
 	Ix mine = cu_ix_mul(c, place(r), cu_ix_k(c, r->vec));
@@ -647,13 +693,15 @@ static Scope
 rows_open(Cuda *c, Rows *r, Ix rows)
 {
 	Ix ext[2] = {rows, cu_ix_k(c, r->pieces)}, at[2];
-	const char *from = r->threads == BLOCK ? "blockIdx.x" : "blockIdx.x * BLOCK + threadIdx.x",
-	           *step = r->threads == BLOCK ? "gridDim.x" : "gridDim.x * BLOCK";
+	const char *block = r->block == BLOCK ? "BLOCK" : arena_printf(c->a, "%d", r->block);
+	const char *from = r->threads == BLOCK ? "blockIdx.x"
+	                                       : arena_printf(c->a, "blockIdx.x * %s + threadIdx.x", block),
+	           *step = r->threads == BLOCK ? "gridDim.x" : arena_printf(c->a, "gridDim.x * %s", block);
 
 	if (r->threads == WARP) {
 		cu_line(c, "const int lane = threadIdx.x %% %d;", WARP);
-		from = arena_printf(c->a, "blockIdx.x * %d + threadIdx.x / %d", BLOCK / WARP, WARP);
-		step = arena_printf(c->a, "gridDim.x * %d", BLOCK / WARP);
+		from = arena_printf(c->a, "blockIdx.x * %d + threadIdx.x / %d", r->block / WARP, WARP);
+		step = arena_printf(c->a, "gridDim.x * %d", r->block / WARP);
 	}
 	if (r->pieces == 1)
 		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %s)", c->it, r->number, from, r->number, rows,
@@ -668,9 +716,13 @@ rows_open(Cuda *c, Rows *r, Ix rows)
 }
 
 void
-cu_rows_emit(Cuda *c, int threads, int pieces)
+cu_rows_emit(Cuda *c, const Params *kernel)
 {
-	Rows r = {.threads = threads, .pieces = pieces};
+	int threads = kernel->cuda_rows.threads, pieces = kernel->cuda_rows.pieces;
+	Rows r = {.threads = threads,
+	          .pieces = pieces,
+	          .block = kernel->cuda_rows.rows ? kernel->cuda_rows.rows * threads : BLOCK,
+	          .unroll = kernel->cuda_rows.unroll};
 
 	for (uint32_t i = c->first; i < c->last && !r.red; i++)
 		if (!c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0)
@@ -683,6 +735,7 @@ cu_rows_emit(Cuda *c, int threads, int pieces)
 		return;
 	vectors_choose(c, &r);
 	cu_kernel_open(c, "");
+	c->threads = r.block;
 	r.count = cu_product(c, r.space, r.axes);
 	r.number = cu_fresh(c, 'i');
 	Scope s = rows_open(c, &r, cu_product(c, r.space, r.kept));
@@ -704,7 +757,7 @@ cu_rows_emit(Cuda *c, int threads, int pieces)
 	                : threads == BLOCK ? "a row to a block"
 	                : threads == WARP ? "a row to a warp"
 	                                   : "a row to a thread",
-	                threads == 1 ? cu_blocks_of(r.space, r.kept) : cu_tiles_along(all * pieces, BLOCK / threads));
+	                cu_tiles_along(all * pieces, r.block / threads));
 	for (uint32_t k = 0; k < r.row.n; k++)
 		c->ready[r.row.at[k].v.id] = true;
 	for (uint32_t k = 0; k < r.whole.n; k++)
