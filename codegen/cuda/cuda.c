@@ -117,6 +117,12 @@ is_special(const Op *op)
 	return cu_special_op(op) && op->kind != OP_store;
 }
 
+static bool
+is_contraction(const Op *op)
+{
+	return op_has((OpKind)op->kind, T_CONTRACT);
+}
+
 /* What can be searched of them: which op they are of (the last such of a group), what tune.def asks of it, why
  * parameters are not possible. workspace: of the group; NULL: select has taken the record. */
 typedef struct Searched {
@@ -131,6 +137,7 @@ static const Searched searched[] = {
 	{FAMILY_cuda_cells, is_special, cu_cells_facts, cu_cells_misfit, NULL},
 	{FAMILY_cuda_rows, is_reduction, cu_rows_facts, cu_rows_misfit, cu_rows_workspace},
 	{FAMILY_cuda_columns, is_reduction, cu_columns_facts, cu_columns_misfit, cu_columns_workspace},
+	{FAMILY_cuda_depthwise, is_contraction, cu_depthwise_facts, cu_depthwise_misfit, cu_depthwise_workspace},
 };
 
 /* The row of the group's kernel, its parameters and its op; NULL: it has none. */

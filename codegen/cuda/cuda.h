@@ -177,8 +177,13 @@ void cu_windows_emit(Cuda *c, const Op *op);
 bool cu_depthwise_neighbours(const Graph *g, const Op *op);
 /* as cu_window_values */
 const char *cu_depthwise_values(Cuda *c, const Op *op, const Ix *ix, int vec);
+/* the same of so many neighbouring pixels of a row: the name of an array of such arrays */
+const char *cu_depthwise_tile(Cuda *c, const Op *op, const Ix *ix, int vec, int pixels);
 /* sets kernel and workspace; false: the plain kernel */
 bool cu_depthwise_select(Graph *g, int group, const Op *op);
+Facts cu_depthwise_facts(const Graph *g, const Op *op, const SelectCx *cx);
+const char *cu_depthwise_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
+int64_t cu_depthwise_workspace(const Graph *g, const Op *op, const Params *p);
 /* the kernel before a gradient in weights: sums of pieces of the pixels */
 void cu_depthwise_emit(Cuda *c, const Op *op);
 /* the sum of these pieces at ix; false: there are none */

@@ -21,14 +21,14 @@ part() {
 }
 names=
 if [ -n "${LONG:-}" ]; then
-	part space --space=8 tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/rows.ir
+	part space --space=8 tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/rows.ir tests/cuda/depthwise.ir
 	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
 else
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} !/^#/ && n % 10 == 1' >"$dir/some.ir"
 	part numeric tests/numeric/cases.txt
 	awk '/^module /{n++} !/^#/ && n % 4 == 1' tests/cuda/tiles.ir tests/cuda/composites.ir >"$dir/tiles.ir"
 	part space --space=1 "$dir/tiles.ir"
-	part space_rows --space=4 tests/cuda/rows.ir
+	part space_rows --space=4 tests/cuda/rows.ir tests/cuda/depthwise.ir
 	awk '/^module /{n++} !/^#/ && n % 2 == 1' tests/cpu/depthwise.ir >"$dir/depthwise.ir"
 	part groups "$dir/some.ir" "$dir/depthwise.ir" tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
 fi

@@ -134,6 +134,11 @@ with tempfile.TemporaryDirectory() as at:
     expect("rows and columns have their parameters", forms > {"rows{threads=}", "rows{threads=,rows=}",
                                                               "rows{threads=,unroll=}", "columns{m=,n=}",
                                                               "columns{m=,n=,ahead=}"}, forms)
+    tried = others_race("convolutions of small groups", {"conv2d", "conv2d.dw"}, 6, "--allow-reassociation")
+    forms = {re.sub(r"\d+", "", k) for list_ in tried.values() for k in list_}
+    expect("they have their parameters", {"depthwise{pixels=}", "depthwise{pixels=,vec=}", "depthwise{pixels=,taps=}",
+                                          "depthwise{pixels=,lanes=}"} < forms
+           and "depthwise{pixels=4}" in tried["conv2d"], tried)
     shutil.copy(os.path.join(here, "..", "tune", "tiny.net"), net)
 
     # here: a device that is simulated, or none

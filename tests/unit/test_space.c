@@ -44,6 +44,8 @@ static const struct { const char *target, *op, *text; FamilyId family;
         {"cuda", "sum", "rows{threads=256,pieces=4}", FAMILY_cuda_rows},
         {"cuda", "max", "rows{threads=32,rows=2,unroll=4}", FAMILY_cuda_rows},
         {"cuda", "sum", "columns{m=256,n=64,ahead=4}", FAMILY_cuda_columns},
+        {"cuda", "conv2d", "depthwise{pixels=4,vec=8}", FAMILY_cuda_depthwise},
+        {"cuda", "conv2d.dw", "depthwise{pixels=1,pieces=8,taps=3,lanes=16}", FAMILY_cuda_depthwise},
         {"cuda", "attention.dx", "attention{mma,rows=64,columns=32}", FAMILY_cuda_attention},
         {"cuda", "attention", "attention{ffma,rows=16,columns=16}", FAMILY_cuda_attention},
         {"cuda", "attention", "attention{mma,rows=128,columns=16,late=1}", FAMILY_cuda_attention},
@@ -504,6 +506,8 @@ order_keys_tell_bits_apart(void **state)
 	        {"cuda", "rows{threads=256}", "rows{threads=256,pieces=2}", false, BITS_order},
 	        {"cuda", "columns{m=256,n=64}", "columns{m=256,n=64,ahead=4}", false, BITS_same},
 	        {"cuda", "columns{m=256,n=64}", "columns{m=512,n=64}", false, BITS_order},
+	        {"cuda", "depthwise{pixels=1}", "depthwise{pixels=1,taps=3}", false, BITS_same},
+	        {"cuda", "depthwise{pixels=1}", "depthwise{pixels=1,lanes=8}", false, BITS_order},
 	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:3,round=1,device=h100}", false,
 	         BITS_same},
 	};

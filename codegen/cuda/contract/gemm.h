@@ -83,7 +83,7 @@ typedef struct Form {
 
 /* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows,
  * if that is asked for, likewise. */
-typedef struct Leaf { Val v; const char *name; const Op *window; } Leaf;
+typedef struct Leaf { Val v; const char *name; const Op *window; bool made; } Leaf; /* made: its name is known */
 /* rows > 1: so many are loaded before the first is used, row q of them is meant */
 typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves;
 /* An operand as it comes into shared memory. */

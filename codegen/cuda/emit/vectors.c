@@ -88,6 +88,8 @@ cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix)
 	for (uint32_t k = 0; k < l->at.n; k++) {
 		const ValInfo *i = val_info(c->g, l->at.at[k].v);
 
+		if (l->at.at[k].made)
+			continue;
 		if (l->at.at[k].window)
 			l->at.at[k].name = c->windows(c, l->at.at[k].window, ix, l->vec);
 		else

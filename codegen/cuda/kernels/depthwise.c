@@ -2,7 +2,8 @@
  *
  * In: conv2d, conv2d.dx or conv2d.dw of f32, f16 or bf16, channels innermost, and indices of its result.   Out: arrays
  * of `vec` sums. Their kernels are bound by memory: a tap's channels and filters come in one load each where a group
- * has as many channels before as behind; sums are one chain of f32 FMAs in the order of taps, then of channels.
+ * has as many channels before as behind; sums are one chain of f32 FMAs in the order of taps, then of channels. Of
+ * groups of one channel a thread may have some pixels of a row, for which it loads a tap's filters once.
  * The gradient in the weights has few results and long sums: a kernel before divides the pixels into pieces, a block
  * each, whose threads keep the sums of all taps of 4 or 8 channels; the group's own kernel adds the pieces in their
  * order. */
@@ -56,16 +57,22 @@ small_groups(const Graph *g, const Op *op)
 	       cu_vector_type((DType)val_type(g, op->out[0])->dtype);
 }
 
+/* The kernel of the op's group, if it is one of these; else its pieces are 0. */
+static Params
+kernel_of(const Graph *g, const Op *op)
+{
+	Params p = {0};
+
+	if (op->group >= 0)
+		space_parse("cuda", NULL, g->group.at[op->group].kernel, &p);
+	return p.family == FAMILY_cuda_depthwise ? p : (Params){0};
+}
+
 /* Pieces of the sums that stand in the group's workspace; 0: the group has none. */
 static int64_t
 pieces_of(const Graph *g, const Op *op)
 {
-	Params p;
-
-	if (op->kind != OP_conv2d_dw || op->group < 0)
-		return 0;
-	space_parse("cuda", NULL, g->group.at[op->group].kernel, &p);
-	return p.family == FAMILY_cuda_depthwise ? p.cuda_depthwise.pieces : 0;
+	return op->kind == OP_conv2d_dw ? kernel_of(g, op).cuda_depthwise.pieces : 0;
 }
 
 bool
@@ -199,6 +206,79 @@ taps_sum(Cuda *c, const Op *op, const Ix *ix, int vec)
 	return acc;
 }
 
+/* A tap's filters of `vec` channels, of groups of one channel. */
+static const char *
+tap_filters(Cuda *c, Val filter, Ix channel, const Ix *tap, int vec)
+{
+	Ix w[4] = {channel, "0", tap[0], tap[1]};
+
+	if (innermost(val_type(c->g, filter), 0))
+		return near_numbers(c, filter, 0, w, vec);
+	const char *name = cu_numbers_open(c, vec, 'v', "float", NULL);
+	Scope s = cu_each_open(c, vec);
+
+	w[0] = cu_ix_add(c, channel, "u");
+	cu_line(c, "%s[u] = %s;", name, number(c, filter, w));
+	cu_each_close(c, vec, s);
+	return name;
+}
+
+/* A tile's sums as numbers of the result's type. */
+static const char *
+tile_cast(Cuda *c, const char *acc, DType to, int vec, int pixels)
+{
+	const char *r = cu_fresh(c, 'v');
+
+	if (to == DT_f32)
+		return acc;
+	cu_line(c, "%s %s[%d][%d];", cu_c_type(to), r, pixels, vec);
+	cu_line(c, "#pragma unroll");
+	Scope q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", pixels), u = cu_each_open(c, vec);
+
+	cu_line(c, "%s[q][u] = %s;", r, cu_cell_cast(c, (Cell){arena_printf(c->a, "%s[q][u]", acc), DT_f32}, to).v);
+	cu_each_close(c, vec, u);
+	cu_scope_close(c, q);
+	return r;
+}
+
+const char *
+cu_depthwise_tile(Cuda *c, const Op *op, const Ix *ix, int vec, int pixels)
+{
+	Taps v = taps_of(c->g, op);
+	const Val image = op->in[0];
+	const char *acc = cu_fresh(c, 'v'), *valid = "1";
+	Scope loop[2];
+	Ix tap[2], x[4] = {ix[0], ix[1]}, at[2] = {ix[2]};
+
+	cu_line(c, "float %s[%d][%d] = {};", acc, pixels, vec);
+	for (int d = 0; d < 2; d++)
+		loop[d] = cu_loop_open(c, cu_ix_k(c, v.w.k[d]), &tap[d]);
+	const char *factors = tap_filters(c, op->in[1], ix[1], tap, vec);
+
+	cu_line(c, "#pragma unroll");
+	Scope q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", pixels);
+
+	at[1] = cu_ix_add(c, ix[3], "q");
+	for (int d = 0; d < 2; d++) {
+		int64_t s = v.w.stride[d], dil = v.w.dilation[d], pad = v.w.pad[d];
+
+		x[2 + d] = op->kind == OP_conv2d ? cu_row_in(c, at[d], s, tap[d], dil, pad)
+		                                 : cu_row_out(c, at[d], s, tap[d], dil, pad, &valid);
+	}
+	Scope in = cu_scope_open(c, "if (%s)", cu_in_plane(c, val_type(c->g, image), x, valid));
+	const char *near = near_numbers(c, image, 1, x, vec);
+	Scope u = cu_each_open(c, vec);
+
+	add(c, arena_printf(c->a, "%s[q]", acc), vec, arena_printf(c->a, "%s[u]", near),
+	    arena_printf(c->a, "%s[u]", factors));
+	cu_each_close(c, vec, u);
+	cu_scope_close(c, in);
+	cu_scope_close(c, q);
+	cu_scope_close(c, loop[1]);
+	cu_scope_close(c, loop[0]);
+	return tile_cast(c, acc, (DType)val_type(c->g, op->out[0])->dtype, vec, pixels);
+}
+
 /* ---------------------------------------------------------------- the gradient in the weights */
 /* How a block's threads and the blocks share the work: `vec` channels of the result to a thread, `lanes` of these side
  * by side, the other threads along the pixels; `taps` of the filter's in a thread's sums. */
@@ -207,8 +287,9 @@ typedef struct Share {
 	int64_t chunks, taps, tap_blocks, chunk_blocks, pieces;
 } Share;
 
+/* p: what is 0 there follows from shape and machine. */
 static Share
-share_of(const Graph *g, const Taps *v)
+share_of(const Graph *g, const Taps *v, const Params *p)
 {
 	const Type *out = val_type(g, v->op->in[1]);
 	Share s = {.vec = 8, .lanes = 1, .pieces = 1};
@@ -216,11 +297,13 @@ share_of(const Graph *g, const Taps *v)
 
 	while (s.vec > 1 && (v->channels % s.vec || !divides(v->out) || s.vec * v->in > ACCUMULATORS))
 		s.vec = s.vec == 8 ? 4 : 1;
+	s.vec = p->cuda_depthwise.vec ? p->cuda_depthwise.vec : s.vec;
 	s.chunks = v->channels / s.vec;
 	while (s.lanes < WARP && s.lanes < s.chunks)
 		s.lanes *= 2;
+	s.lanes = p->cuda_depthwise.lanes ? p->cuda_depthwise.lanes : s.lanes;
 	s.rows = BLOCK / s.lanes;
-	s.taps = ACCUMULATORS / (s.vec * v->in);
+	s.taps = p->cuda_depthwise.taps ? p->cuda_depthwise.taps : ACCUMULATORS / (s.vec * v->in);
 	s.taps = s.taps < 1 ? 1 : s.taps > all ? all : s.taps;
 	s.tap_blocks = (all + s.taps - 1) / s.taps;
 	s.chunk_blocks = (s.chunks + s.lanes - 1) / s.lanes;
@@ -232,26 +315,79 @@ share_of(const Graph *g, const Taps *v)
 	return s;
 }
 
+Facts
+cu_depthwise_facts(const Graph *g, const Op *op, const SelectCx *cx)
+{
+	Taps v = taps_of(g, op);
+	bool dw = op->kind == OP_conv2d_dw;
+
+	(void)cx;
+	return (Facts){.N = val_type(g, op->out[0])->axis[dw ? 0 : 1].n,
+	               .K = v.w.k[0] * v.w.k[1],
+	               .pixel_rows = dw ? type_elements(val_type(g, op->in[1])) / v.channels : 0};
+}
+
+const char *
+cu_depthwise_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p)
+{
+	Facts f = cu_depthwise_facts(g, op, cx);
+	Taps v = taps_of(g, op);
+
+	if (p->family != FAMILY_cuda_depthwise)
+		return arena_printf(g->arena, "%s takes parameters such as depthwise{pixels=1}",
+		                    op_info[op->kind].name);
+	const char *why = space_misfit(g->arena, p, &f);
+	Share s = share_of(g, &v, p);
+
+	if (why)
+		return why;
+	if (op->kind != OP_conv2d_dw) {
+		int pixels = p->cuda_depthwise.pixels;
+
+		if (pixels > 1 && (v.in != 1 || v.out != 1))
+			return "a thread has several pixels of groups of one channel alone";
+		return pixels > 1 && pixels >= 2 * val_type(g, op->out[0])->axis[3].n
+		               ? arena_printf(g->arena, "a row has %lld pixels",
+		                              (long long)val_type(g, op->out[0])->axis[3].n)
+		               : NULL;
+	}
+	if (p->cuda_depthwise.vec && !divides(v.out))
+		return "groups of so many channels are taken one by one";
+	if (s.vec * v.in * s.taps > ACCUMULATORS)
+		return arena_printf(g->arena, "a thread would hold %lld sums, at most %d",
+		                    (long long)(s.vec * v.in * s.taps), ACCUMULATORS);
+	return s.lanes >= 2 * s.chunks ? arena_printf(g->arena, "%d threads for %lld vectors of channels", s.lanes,
+	                                              (long long)s.chunks)
+	                               : NULL;
+}
+
+int64_t
+cu_depthwise_workspace(const Graph *g, const Op *op, const Params *p)
+{
+	return op->kind == OP_conv2d_dw ? 4 * p->cuda_depthwise.pieces * type_elements(val_type(g, op->out[0])) : 0;
+}
+
 bool
 cu_depthwise_select(Graph *g, int group, const Op *op)
 {
 	Group *gr = &g->group.at[group];
+	Params p = {FAMILY_cuda_depthwise, .cuda_depthwise = {.pixels = 1, .pieces = 1}};
 
 	if (!small_groups(g, op))
 		return false;
 	if (op->kind != OP_conv2d_dw) {
 		if (!cu_depthwise_neighbours(g, op))
 			return false;
-		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_depthwise, .cuda_depthwise = {1}});
+		gr->kernel = space_text(g->arena, &p);
 		return true;
 	}
 	if (!innermost(val_type(g, op->in[0]), 1) || !innermost(val_type(g, op->in[1]), 1))
 		return false;
 	Taps v = taps_of(g, op);
-	Share s = share_of(g, &v);
 
-	gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_depthwise, .cuda_depthwise = {(int)s.pieces}});
-	gr->workspace = 4 * s.pieces * type_elements(val_type(g, op->out[0]));
+	p.cuda_depthwise.pieces = (int)share_of(g, &v, &p).pieces;
+	gr->kernel = space_text(g->arena, &p);
+	gr->workspace = cu_depthwise_workspace(g, op, &p);
 	return true;
 }
 
@@ -438,7 +574,8 @@ cu_depthwise_emit(Cuda *c, const Op *op)
 	if (!pieces)
 		return;
 	Taps v = taps_of(c->g, op);
-	Share s = share_of(c->g, &v);
+	Params p = kernel_of(c->g, op);
+	Share s = share_of(c->g, &v, &p);
 	int64_t blocks = s.chunk_blocks * s.tap_blocks * pieces;
 	double bytes = (double)type_bytes(val_type(c->g, op->in[0])) + (double)type_bytes(val_type(c->g, op->in[1])),
 	       parts = 4 * (double)pieces * (double)type_elements(val_type(c->g, op->out[0]));

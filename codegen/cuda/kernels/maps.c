@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* inner: the axis that is innermost in memory, -1 */
-typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; } Way;
+/* tile: NULL, or the convolution of which a thread makes some pixels of a row */
+typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; Leaf *tile; } Way;
 
 static void
 way_find(Cuda *c, const Out *out, int n, Way *w)
@@ -30,6 +31,14 @@ way_find(Cuda *c, const Out *out, int n, Way *w)
 	for (uint32_t k = 0; k < w->leaves.at.n; k++)
 		narrow |= dtype_info[val_type(c->g, w->leaves.at.at[k].v)->dtype].bytes == 2;
 	w->vec = wide + (int)w->leaves.at.n ? narrow ? 8 : 4 : 1;
+	for (uint32_t k = 0; k < w->leaves.at.n && c->kernel.family == FAMILY_cuda_depthwise; k++) {
+		const Op *op = w->leaves.at.at[k].window;
+
+		if (!op || (op->kind != OP_conv2d && op->kind != OP_conv2d_dx))
+			continue;
+		w->vec = c->kernel.cuda_depthwise.vec ? c->kernel.cuda_depthwise.vec : w->vec;
+		w->tile = c->kernel.cuda_depthwise.pixels > 1 ? &w->leaves.at.at[k] : NULL;
+	}
 	w->flat = !type_marked(t) && type_elements(t) > 1;
 	if (w->flat && type_elements(t) % w->vec)
 		w->vec = 1;
@@ -159,6 +168,38 @@ neighbours_emit(Cuda *c, const Out *out, int n, Way *w)
 	cu_scope_close(c, s);
 }
 
+/* A thread has `pixels` vectors along the rows of an image, of which the convolution's sums are made together. Returns
+ * the vectors of such tiles. */
+static int64_t
+tiles_emit(Cuda *c, const Out *out, int n, Way *w)
+{
+	Type t = *out[0].type;
+	int pixels = c->kernel.cuda_depthwise.pixels;
+	uint32_t all = (1u << t.rank) - 1;
+	int64_t across = t.axis[3].n;
+	Ix i = cu_fresh(c, 'i'), ix[MAX_RANK];
+
+	t.axis[3].n = (across + pixels - 1) / pixels;
+	Scope s = cu_vectors_open(c, w->vec, i, cu_product(c, &t, all));
+
+	cu_take_apart(c, &t, all, i, ix);
+	Ix first = ix[3] = cu_ix_mul(c, ix[3], cu_ix_k(c, pixels));
+	const char *sums = cu_depthwise_tile(c, w->tile->window, ix, w->vec, pixels);
+
+	cu_line(c, "#pragma unroll");
+	Scope q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", pixels);
+
+	ix[3] = cu_ix_add(c, first, "q");
+	if (across % pixels)
+		cu_line(c, "if (%s >= %lld) break;", ix[3], (long long)across);
+	w->tile->name = arena_printf(c->a, "%s[q]", sums);
+	w->tile->made = true;
+	vector_emit(c, out, n, w, ix, cu_let(c, c->it, 'i', cu_element(c, out[0].type, ix)));
+	cu_scope_close(c, q);
+	cu_scope_close(c, s);
+	return (cu_full_product(&t, all) + w->vec - 1) / w->vec;
+}
+
 void
 cu_map_emit(Cuda *c, const Out *out, int n)
 {
@@ -168,13 +209,17 @@ cu_map_emit(Cuda *c, const Out *out, int n)
 	Way w = {0};
 
 	way_find(c, out, n, &w);
-	if (w.flat && flat_emit(c, out, n, &w))
+	if (w.flat && !w.tile && flat_emit(c, out, n, &w))
 		return;
 	w.flat = false;
 	if (w.inner < 0 || t->axis[w.inner].mul || t->axis[w.inner].n % w.vec)
 		w.vec = 1;
 	cu_kernel_open(c, "copy");
 	c->loose = true;
+	if (w.tile && w.vec > 1) {
+		map_close(c, w.vec, (tiles_emit(c, out, n, &w) + BLOCK - 1) / BLOCK);
+		return;
+	}
 	if (w.vec == 1) {
 		Scope s = cu_threads_open(c, t, all, ix);
 
