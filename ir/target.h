@@ -173,6 +173,9 @@ enum {
 	/* Values in memory begin at different places of their pages: a load waits for an earlier store to whatever
 	 * address agrees in the last 12 bits. */
 	TARGET_spreads_values = 1 << 5,
+	/* The epilogue of a contraction reads an element of whatever it reads before it writes that element of any
+	 * result: it may update a state in its place. */
+	TARGET_updates_fuse = 1 << 6,
 };
 
 /* ---- hooks by what they are about; what NULL means is told beside each. */

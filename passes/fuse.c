@@ -484,7 +484,7 @@ place_store(Fuse *f, const Op *op, uint32_t index)
 	/* stores stand behind all else: every reader of the old value has its group. A later one would have to run
 	 * before this. */
 	if (gid >= 0 &&
-	    (f->info.at[gid].kind != K_MAP ||
+	    ((f->info.at[gid].kind != K_MAP && f->info.at[gid].kind != K_CONTRACT) ||
 	     f->last_reader[module_state(f->g->module, attr_str(op, A_state)) - f->g->module->state.at] > gid))
 		gid = -1;
 	put(f, *op, gid >= 0 ? gid : new_group(f, K_ALONE, NULL, index));

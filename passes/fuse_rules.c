@@ -281,6 +281,41 @@ why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const c
 	return ask_target(f, op_at(f, gi->red_op), op);
 }
 
+/* Does anybody behind op `last` but updates read the old value of a state that op reads, with what will be cloned for
+ * it? */
+static bool
+read_behind(const Fuse *f, const Op *op, uint32_t last)
+{
+	for (int k = 0; k < op->nin; k++) {
+		Val v = op->in[k];
+
+		if (fuse_clonable(f, v) && val_op(f->g, v)->kind != OP_load && read_behind(f, val_op(f->g, v), last))
+			return true;
+		for (uint32_t i = 0; v.id < f->nval && f->state_of[v.id] >= 0 && i < f->users[v.id].n; i++) {
+			uint32_t u = f->users[v.id].at[i];
+
+			if (u > last && !f->sink[u] && f->g->op.at[u].kind != OP_store)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Part of an update, with results of type t, behind the contraction of group gi. */
+static const char *
+why_not_update(const Fuse *f, const GroupInfo *gi, const Op *op, const Type *t)
+{
+	const Target *target = f->cx->target;
+
+	if (!target_does(target, TARGET_updates_fuse) || !target->machine)
+		return "it updates a state, in a kernel of its own that may write in place";
+	if (type_bytes(t) <= target->machine(target, f->cx->arch)->budget.l2)
+		return "it updates a state that L2 holds, in a kernel of its own beside the others of its layer";
+	if (read_behind(f, op, gi->main_op))
+		return "it updates a state that is read after the contraction, in a kernel of its own";
+	return NULL;
+}
+
 static const char *
 why_not_beside(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule)
 {
@@ -291,9 +326,9 @@ why_not_beside(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const 
 	if (fuse_makes(gi->kind)) {
 		if (op_has((OpKind)op_at(f, gi->main_op)->kind, T_PARTS))
 			return "a weight gradient is summed in parts: it is complete only after its kernel";
-		if (is_update(f, op, t))
-			return "it updates a state, in a kernel of its own that may write in place";
-		return ask_target(f, op_at(f, gi->main_op), op);
+		const char *why = is_update(f, op, t) ? why_not_update(f, gi, op, t) : NULL;
+
+		return why ? why : ask_target(f, op_at(f, gi->main_op), op);
 	}
 	if (gi->moves && is_update(f, op, t))
 		return "it updates a state, in a kernel of its own that may write in place";

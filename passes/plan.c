@@ -157,6 +157,7 @@ typedef struct Plan {
 	Life *life;              /* of roots */
 	int32_t *state_of;       /* of roots: index of the state it is the old value of, -1 */
 	int32_t *last_read;      /* by state: last position that reads the old value, -1 */
+	bool tiles;              /* an epilogue may write where it reads: TARGET_updates_fuse */
 } Plan;
 
 static void
@@ -243,10 +244,34 @@ find_lifetimes(Plan *p)
 	}
 }
 
+/* Does whoever reads state s in the group of a contraction do so where it writes op's result? Its elementwise ops do,
+ * of operands that lie as the result does. */
 static bool
-in_map(const Graph *g, const Op *op)
+tiles_meet(const Plan *p, const Op *op, int32_t s)
 {
-	return op->group >= 0 && kernel_is_map(g->group.at[op->group].kernel);
+	const Graph *g = p->g;
+	const Type *t = val_type(g, op->out[0]);
+	bool contracts = false;
+
+	for (uint32_t last, i = graph_group_ops(g, op->group, &last); i < last; i++) {
+		const Op *r = &g->op.at[i];
+
+		contracts |= op_has((OpKind)r->kind, T_CONTRACT);
+		for (int k = 0; k < r->nin; k++)
+			if (p->state_of[p->root[r->in[k].id]] == s && p->root[r->in[k].id] == r->in[k].id &&
+			    !(op_has((OpKind)r->kind, T_EW) && type_same_place(val_type(g, r->in[k]), t)))
+				return false;
+	}
+	return contracts;
+}
+
+/* Are elements of state s read, in the group of op, before op's result is written there? */
+static bool
+reads_first(const Plan *p, const Op *op, int32_t s)
+{
+	if (!op_has((OpKind)op->kind, T_EW) || op->group < 0)
+		return false;
+	return kernel_is_map(p->g->group.at[op->group].kernel) || (p->tiles && tiles_meet(p, op, s));
 }
 
 /* Does op make its result in operand 0's place, and read state s through no other operand? */
@@ -277,12 +302,10 @@ place_stores(Plan *p)
 		State *s = module_state(p->m, attr_str(op, A_state));
 		int32_t last = p->last_read[s - p->m->state.at];
 		bool produced = def != UINT32_MAX && !l->fixed && r == op->in[0].id;
-		/* in the same group the old value may be read if the group is elementwise: each element before it is
-		 * written */
-		bool ordered = produced &&
-		               (last < l->from ||
-		                (last == l->from && ((op_has(g->op.at[def].kind, T_EW) && in_map(g, &g->op.at[def])) ||
-		                                     adds_in_place(p, &g->op.at[def], (int32_t)(s - p->m->state.at)))));
+		int32_t index = (int32_t)(s - p->m->state.at);
+		bool ordered = produced && (last < l->from || (last == l->from &&
+		                                               (reads_first(p, &g->op.at[def], index) ||
+		                                                adds_in_place(p, &g->op.at[def], index))));
 
 		if (ordered && type_same(&g->val.at[r].type, &s->type)) {
 			l->fixed = true;
@@ -418,7 +441,7 @@ place_values(Plan *p, int64_t base, int64_t gap)
 static void
 plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 {
-	Plan p = {.m = m, .g = g, .a = cx->scratch};
+	Plan p = {.m = m, .g = g, .a = cx->scratch, .tiles = target_does(cx->target, TARGET_updates_fuse)};
 
 	p.pos = schedule_positions(g, p.a, &p.npos);
 	p.root = arena_array(p.a, uint32_t, g->val.n);

@@ -296,12 +296,23 @@ replay_store(Replay *p, const Op *op)
 	return NULL;
 }
 
-/* Does the op that makes v write it over its operand 0, which lies at `offset`, or does a kernel that goes through both
- * element by element? */
 static bool
-in_place(const Replay *p, const Group *gr, uint32_t owner, int64_t offset, int64_t bytes)
+contracts(const Graph *g, int32_t group)
+{
+	uint32_t last, i = graph_group_ops(g, group, &last);
+
+	while (i < last && !op_has((OpKind)g->op.at[i].kind, T_CONTRACT))
+		i++;
+	return i < last;
+}
+
+/* Does the op that makes `owner` write it over its operand 0, which is what `reader` reads here, or does a kernel that
+ * goes through both element by element? So does what follows a contraction in its tiles. */
+static bool
+in_place(const Replay *p, const Group *gr, uint32_t owner, const Op *reader, const ValInfo *read)
 {
 	const Graph *g = p->g;
+	int64_t offset = read->offset, bytes = type_bytes(&read->type);
 
 	if (owner >= g->val.n || g->val.at[owner].op == UINT32_MAX)
 		return false;
@@ -310,8 +321,10 @@ in_place(const Replay *p, const Group *gr, uint32_t owner, int64_t offset, int64
 
 	if (op->group < 0 || &g->group.at[op->group] != gr || v->offset != offset || type_bytes(&v->type) != bytes)
 		return false;
-	return kernel_is_map(gr->kernel)
-	       || (op_has((OpKind)op->kind, T_INPLACE) && val_info(g, op->in[0])->offset == offset);
+	return kernel_is_map(gr->kernel) ||
+	       (op_has((OpKind)op->kind, T_INPLACE) && val_info(g, op->in[0])->offset == offset) ||
+	       (op_has((OpKind)op->kind, T_EW) && op_has((OpKind)reader->kind, T_EW) && contracts(g, op->group) &&
+	        type_same_place(&v->type, &read->type));
 }
 
 /* A group's kernels read and write in an order of their own: what it reads and what it makes must not meet, but where
@@ -335,7 +348,7 @@ replay_apart(Replay *p, const Group *gr, uint32_t first, uint32_t next)
 				continue;
 			uint32_t at = find(&p->r, v->offset);
 
-			if (at >= p->r.at.n || !in_place(p, gr, p->r.at.at[at].owner, v->offset, type_bytes(&v->type)))
+			if (at >= p->r.at.n || !in_place(p, gr, p->r.at.at[at].owner, op, v))
 				return arena_printf(p->a, "graph %s: %s writes over %%%s while it reads it", g->name,
 				                    gr->name, v->name);
 		}

@@ -205,6 +205,18 @@ tuned_set(GroupCx *gc, const Params *p)
 	gc->stream = space_number(p, "stream");
 }
 
+/* Stores of values that stand in the state's place already need no kernel; others are copies after the rest. */
+static void
+stores_emit(GroupCx *gc, GraphKernels *gk)
+{
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		if (!op->dead && op->kind == OP_store)
+			special_emit(gc, op, gk);
+	}
+}
+
 static void
 group_kernels(GroupCx *gc, GraphKernels *gk)
 {
@@ -235,6 +247,7 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 		tuned_set(gc, &p);
 	if (contract && text && gemm_parse(text, &params)) {
 		gemm_emit(gc, contract, gk);
+		stores_emit(gc, gk);
 		return;
 	}
 	const Op *first = &g->op.at[gc->first];
@@ -255,13 +268,7 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	}
 	rows_emit(gc, gk);
 	maps_emit(gc, gk);
-	/* stores of values that stand in the state's place already need no kernel; others are copies after the rest */
-	for (uint32_t i = gc->first; i < gc->last && nspecial; i++) {
-		const Op *op = &g->op.at[i];
-
-		if (!op->dead && op->kind == OP_store)
-			special_emit(gc, op, gk);
-	}
+	stores_emit(gc, gk);
 }
 
 /* The group's ops begin at `first` and stand together. */

@@ -631,6 +631,10 @@ t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.w
 resnet="models/resnet20-cifar10.net --arch x86-64-v3 --precision f32"
 t "fuse prices the kernel that loads an activation" 0 'fused +relu -> conv2d: made in 2 contractions: 16 MiB and' "$mantou" explain $resnet
 t "of the one that is left where that is switched off" 0 'declined +relu -> conv2d: made in 2 contractions: 32 MiB and' "$mantou" explain $resnet --disable winograd
+update="tests/train/wide.net --arch x86-64-v3"
+t "an update in the tiles of its gradient" 0 "fused +matmul -> add.*both walk f32.601,901.*fuse.epilogue; train" "$mantou" explain $update
+t "each new value takes the old one's place" 0 "" sh -c "'$mantou' dump $update --stage planned | grep 'f32.601,901. #13 at ' | wc -l | grep -qx 3"
+t "not where L2 holds the state" 0 "declined +matmul -> add.*it updates a state that L2 holds" "$mantou" explain $update
 t "long products by Strassen's algorithm" 0 "done +matmul, 7 times: Strassen's algorithm.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
 t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch znver4 tests/bench/lstm-512.net
 t "switched off" 0 'declined +matmul, 7 times: switched off.*select.strassen' "$mantou" explain --arch x86-64-v3 --disable strassen tests/bench/lstm-512.net

@@ -18,6 +18,7 @@
  *   ; start: NS               so long; contractions do
  *   ; spare: N                so many operations while they wait for memory
  *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
+ *   ; updates: BYTES          its contractions update states in their places, states of more bytes than that
  *   ; packs: parameters       the stand-in target's contractions round parameters as they pack them
  * ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two
  * lines above let
@@ -325,6 +326,10 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 		s->t.traits |= TARGET_windows_fuse;
 	if (command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused"))
 		s->t.traits |= TARGET_crops_fuse;
+	if (command(g, "updates", 0)) {
+		s->t.traits |= TARGET_updates_fuse;
+		s->machine.budget.l2 = atoll(command(g, "updates", 0));
+	}
 	*cx = (PassCtx){.module = m,
 	                .target = &s->t,
 	                .opt = level ? atoi(level) : 2,

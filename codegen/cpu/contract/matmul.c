@@ -297,6 +297,9 @@ matmul_strides(Emit *e, const Product *x, const RowCopy *t, bool ta, V line, int
 	st[S_NK] = k64(e, x->m.k - last);
 }
 
+/* Tiles of so few steps end before memory answers: they ask for what the next panel's tiles will touch. */
+enum { SHORT = 64 };
+
 /* Tiles of the piece's rows and panel kb: the last steps of their sums, from `last` on, and the epilogue. from: the
  * first operand, or its copy; out: the result, or a tile of its own, [row][panel] where several blocks add to it. */
 static void
@@ -325,7 +328,11 @@ panel_tiles(Emit *e, Epilogue *epi, Product *x, const Tiles *tiles, const RowCop
 	                   .index = mat_index,
 	                   .cx = &at};
 
-	epilogue_fetch(e, epi, &et, nr < n ? nr : n);
+	EpilogueTile fetched = et;
+
+	if (x->m.k <= SHORT)
+		fetched.column = i_add_k(e, column, nr);
+	epilogue_fetch(e, epi, &fetched, nr < n ? nr : n);
 	tile_call(e, tiles, r.count, kb, x->npanel, a, panel, to, NULL, NULL, strides, k64(e, last > 0));
 	epilogue_tile(e, epi, &et);
 	rows_close(e, &r, epi, &et, &at_block);
