@@ -110,10 +110,17 @@ interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARG
 	if "$dir/slow" train --no-eval --quiet --stop 3 --resume "$dir/i.st" --no-save >"$dir/out" 2>&1; then good; else bad "$what: $(cat "$dir/out")"; fi
 }
 
+# whole FILE: a checkpoint whose tensors all lie in it, or none yet
+whole() {
+	[ ! -e "$1" ] || python3 -c 'import json, os, struct, sys
+f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); head = json.loads(f.read(n)); del head["__metadata__"]
+sys.exit(os.path.getsize(sys.argv[1]) != 8 + n + max(t["data_offsets"][1] for t in head.values()))' "$1" 2>"$dir/out"
+}
 # killed LIBRARY N: a queue that runs the job again whenever it is killed, with another number of ranks each time: N kills of the launcher or a rank, at
-# any moment, the first seconds included; at its end the checkpoint of an undisturbed run
+# any moment, the first seconds included. Behind each no process is left within its time, and the checkpoint is whole; at the end it is that of an
+# undisturbed run.
 killed() {
-	library=$1 kills=$2
+	library=$1 kills=$2 ranks=0 launchers=0 longest=0
 	rm -f "$dir/k.st" "$dir/k.st~"
 	while [ $kills -gt 0 ]; do
 		p=$((1 + $(od -An -N1 -tu1 /dev/urandom) % 4))
@@ -123,10 +130,18 @@ killed() {
 		for i in $(seq 600); do [ $kills -gt 1 ] || [ -s "$dir/k.st" ] && break; sleep 0.1; done
 		sleep $((kills % 3)).$((1 + $(od -An -N1 -tu1 /dev/urandom) % 9))
 		pid=
-		[ $((kills % 2)) -eq 0 ] || pid=$(pgrep -f "^$dir/slow train" | tail -n 1)
+		# a process alone with torchrun's variables does not end with its parent
+		[ $((kills % 2)) -eq 0 ] && [ $library$p != torchrun1 ] || pid=$(pgrep -f "^$dir/slow train" | shuf -n 1)
+		begin=$(date +%s%N)
 		kill -9 ${pid:-$job} 2>/dev/null # where no rank has begun, the launcher
-		ended
 		gone
+		took=$((($(date +%s%N) - begin) / 1000000))
+		ended
+		[ -n "$pid" ] && ranks=$((ranks + 1)) || launchers=$((launchers + 1))
+		[ $took -le $longest ] || longest=$took
+		# 5 s, beside those that a busy machine takes
+		[ -z "$left" ] && [ $took -le 20000 ] || { bad "$library, killed: after $took ms there are left: $left"; kill -9 $left; }
+		whole "$dir/k.st" || { bad "$library, killed: the checkpoint is not whole: $(tail -n 1 "$dir/out")"; return; }
 		kills=$((kills - 1))
 	done
 	[ -s "$dir/k.st" ] || { bad "$library, killed: nothing was saved"; return; }
@@ -137,6 +152,7 @@ f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); print(json.loa
 	tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/k.st" --continue >"$dir/out" 2>&1 || bad "$library, after $2 kills: $(cat "$dir/out")"
 	"$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/w.st" --overwrite >"$dir/out" 2>&1
 	if cmp -s "$dir/k.st" "$dir/w.st"; then good; else bad "$library: $2 kills, then step $stop: checkpoints differ"; fi
+	[ -z "${LONG:-}" ] || echo "$library: $ranks kills of a rank, $launchers of the launcher up to step $stop: the processes ended within $longest ms"
 }
 # matrix LIBRARY (--long): models as they are, 8 shards, 40 steps, 1 to 8 processes, in every way, against one
 matrix() {
