@@ -223,6 +223,7 @@ cuDeviceGetAttribute(int *to, CUdevice_attribute a, CUdevice d)
 	case 81: *to = optin + (sm == 75 ? 0 : 1024); break; /* shared memory of a multiprocessor */
 	case 82: *to = 65536; break;
 	case 97: *to = optin; break;
+	case 102: *to = device.set.grain != 0; break;   /* addresses apart from memory */
 	case 106: *to = sm >= 90 ? 32 : 16; break;      /* blocks of a multiprocessor */
 	case 111: *to = sm == 75 ? 0 : 1024; break;     /* shared memory kept of each block */
 	case 115: *to = 1; break;                       /* memory pools */

@@ -30,11 +30,14 @@ cuMemAlloc_v2(CUdeviceptr *to, size_t bytes)
 CUresult
 cuMemFree_v2(CUdeviceptr at)
 {
+	const Allocation *v;
+
 	ENTER(true);
 	if (!at)
 		return api_leave(CUDA_SUCCESS);
 	stream_wait_all();
-	if (!arena_has(&device.memory, at, 1) || !arena_free(&device.memory, at))
+	v = arena_has(&device.memory, at, 1) ? arena_find(&device.memory, at) : NULL;
+	if (!v || v->reserved || !arena_free(&device.memory, at))
 		return api_leave(CUDA_ERROR_INVALID_VALUE);
 	device.count.frees++;
 	return api_leave(CUDA_SUCCESS);

@@ -56,6 +56,17 @@ enum { CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSIO
 
 typedef struct CUuuid { char bytes[16]; } CUuuid;
 
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct CUmemLocation { int type, id; } CUmemLocation;
+typedef struct CUmemAllocationProp {
+	int type, requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	struct { unsigned char compressionType, gpuDirectRDMACapable; unsigned short usage; unsigned char reserved[4];
+	} allocFlags;
+} CUmemAllocationProp;
+typedef struct CUmemAccessDesc { CUmemLocation location; int flags; } CUmemAccessDesc;
+
 typedef struct CUDA_KERNEL_NODE_PARAMS {
 	CUfunction func;
 	unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;

@@ -43,6 +43,7 @@ device_settings(void)
 	s->devices = setting("MANTOU_SIM_DEVICES", 1) != 0;
 	s->threads = (int)setting("MANTOU_SIM_THREADS", processors > 8 ? 8 : processors < 1 ? 1 : (uint64_t)processors);
 	s->memory = setting("MANTOU_SIM_MEMORY", 4ull << 30);
+	s->grain = setting("MANTOU_SIM_GRAIN", 2ull << 20);
 	s->seed = setting("MANTOU_SIM_SEED", 1);
 	s->limit = setting("MANTOU_SIM_LIMIT", 20000000000ull);
 	s->checks = setting("MANTOU_SIM_CHECK", 1);
@@ -107,7 +108,7 @@ device_leaks(void)
 		n += !device.memory.allocation[i].freed && !device.memory.allocation[i].owner;
 	for (int i = 0; i < device.host.n; i++)
 		n += !device.host.allocation[i].freed;
-	return n;
+	return n + virtual_leaks();
 }
 
 static void

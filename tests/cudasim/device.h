@@ -12,7 +12,7 @@ typedef struct Counts {
 
 typedef struct Settings {
 	int sm, sms, blocks, driver, devices, threads;
-	uint64_t memory, seed, limit, fail_call;
+	uint64_t memory, grain, seed, limit, fail_call;
 	CUresult fail_code;
 	bool checks;
 	const char *missing, *log;
@@ -39,4 +39,5 @@ void device_release(const Module *m);  /* the variables of a module */
 void device_fill(uint64_t at, const void *from, uint64_t bytes, bool constant);
 Arena *device_arena(uint64_t at, uint64_t bytes); /* that holds the range, or NULL */
 void graph_set_conditional(struct GraphRun *run, uint64_t handle, unsigned value);
+int virtual_leaks(void);     /* api_virtual.c: memory that was made and not given back */
 #endif

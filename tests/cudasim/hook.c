@@ -33,7 +33,7 @@ mantou_sim_memory(CUdeviceptr at, size_t bytes, int write)
 	pthread_mutex_lock(&device.lock);
 	const Allocation *v = arena_has(&device.memory, at, bytes) ? arena_find(&device.memory, at) : NULL;
 
-	if (v && bytes <= v->bytes - (at - v->at)) {
+	if (v && arena_backed(&device.memory, v, at, bytes)) {
 		r = device.memory.host + (at - device.memory.base);
 		if (write)
 			arena_state(&device.memory, at, bytes, MEM_WRITTEN, 0);

@@ -77,16 +77,31 @@ arena_gap(Arena *a, uint64_t room, uint64_t *at)
 	return -1;
 }
 
+static uint64_t
+arena_place(Arena *a, Allocation v)
+{
+	int k;
+
+	if (v.bytes > a->size || (k = arena_gap(a, (v.bytes ? v.bytes : 1) + GUARD, &v.at)) < 0)
+		return 0;
+	arena_insert(a, k, v);
+	memset(a->host + (v.at - a->base), 0xff, v.bytes);
+	return v.at;
+}
+
+uint64_t
+arena_reserve(Arena *a, uint64_t bytes)
+{
+	return arena_place(a, (Allocation){ .bytes = bytes, .reserved = true });
+}
+
 uint64_t
 arena_alloc(Arena *a, uint64_t bytes, int owner)
 {
-	uint64_t at;
-	int k;
+	uint64_t at = arena_place(a, (Allocation){ .bytes = bytes, .owner = owner });
 
-	if (bytes > a->size || (k = arena_gap(a, (bytes ? bytes : 1) + GUARD, &at)) < 0)
+	if (!at)
 		return 0;
-	arena_insert(a, k, (Allocation){ at, bytes, false, owner });
-	memset(a->host + (at - a->base), 0xff, bytes);
 	memset(a->state + (at - a->base), MEM_ALLOCATED, bytes);
 	a->used += bytes;
 	a->peak = a->used > a->peak ? a->used : a->peak;
@@ -118,7 +133,7 @@ arena_free(Arena *a, uint64_t at)
 	if (!v || v->at != at || v->freed)
 		return false;
 	v->freed = true;
-	a->used -= v->bytes;
+	a->used -= v->reserved ? 0 : v->bytes;
 	memset(a->state + (at - a->base), 0, v->bytes);
 	if (v->bytes > 1u << 20) /* large ones give their pages back */
 		madvise(a->host + ((at - a->base + 4095) & ~4095ull), (v->bytes - 4096) & ~4095ull, MADV_DONTNEED);
@@ -134,6 +149,17 @@ arena_find(const Arena *a, uint64_t at)
 	                       (at - a->allocation[k].at < a->allocation[k].bytes || at == a->allocation[k].at)
 	               ? &a->allocation[k]
 	               : NULL;
+}
+
+bool
+arena_backed(const Arena *a, const Allocation *v, uint64_t at, uint64_t bytes)
+{
+	const uint8_t *s = a->state + (at - a->base);
+	bool good = bytes <= v->bytes - (at - v->at);
+
+	for (uint64_t i = 0; v->reserved && good && i < bytes; i++)
+		good = s[i] & MEM_ALLOCATED;
+	return good;
 }
 
 const Allocation *

@@ -74,7 +74,7 @@ if grep -q '"kernel_launches": 1, .*"bytes_set": 128, .*"leaks": 1, "lost": 0}' 
 
 # Two processes have a device each: both fill most of the memory at once.
 for k in 1 2; do
-	MANTOU_SIM_MEMORY=2000000 MANTOU_SIM_LOG=$tmp/log$k "$sim" memory >"$tmp/two$k" 2>&1 &
+	MANTOU_SIM_MEMORY=2000000 MANTOU_SIM_GRAIN=65536 MANTOU_SIM_LOG=$tmp/log$k "$sim" memory >"$tmp/two$k" 2>&1 &
 done
 wait
 for k in 1 2; do

@@ -155,12 +155,14 @@ typedef struct Arena {
 	struct Allocation *allocation; /* by address */
 	int n, cap;
 } Arena;
-/* owner: 0 the user, else a module */
-typedef struct Allocation { uint64_t at, bytes; bool freed; int owner; } Allocation;
+/* owner: 0 the user, else a module; reserved: addresses, behind which stands what is mapped */
+typedef struct Allocation { uint64_t at, bytes; bool freed, reserved; int owner; } Allocation;
 
 bool arena_open(Arena *a, uint64_t size, bool hidden);
 uint64_t arena_alloc(Arena *a, uint64_t bytes, int owner);
+uint64_t arena_reserve(Arena *a, uint64_t bytes);
 bool arena_free(Arena *a, uint64_t at);
+bool arena_backed(const Arena *a, const Allocation *v, uint64_t at, uint64_t bytes); /* is it all there, within v? */
 const Allocation *arena_find(const Arena *a, uint64_t at); /* that holds the address, or NULL */
 /* the last that begins at or before it, freed ones too; or the first */
 const Allocation *arena_near(const Arena *a, uint64_t at);

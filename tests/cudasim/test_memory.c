@@ -50,6 +50,43 @@ memory_copies(void)
 	cu.cuStreamDestroy_v2(s);
 }
 
+/* Addresses with memory behind their first and last third. */
+static void
+memory_reserved(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {1, 0}};
+	CUmemAccessDesc access = {{1, 0}, 3};
+	CUmemGenericAllocationHandle h[2];
+	size_t grain = 0, before = 0, during = 0, after = 0, total;
+	CUdeviceptr at, part[2];
+	char byte = 7;
+
+	check(!cu.cuMemGetAllocationGranularity(&grain, &prop, 0) && grain, "memory's granularity");
+	cu.cuMemGetInfo_v2(&before, &total);
+	check(!cu.cuMemAddressReserve(&at, 3 * grain, 0, 0, 0) &&
+	              cu.cuMemAddressReserve(&at, grain + 1, 0, 0, 0) == CUDA_ERROR_INVALID_VALUE, "addresses");
+	check(cu.cuMemcpyHtoD_v2(at, &byte, 1) == CUDA_ERROR_INVALID_VALUE, "a copy where no memory is");
+	part[0] = at;
+	part[1] = at + 2 * grain;
+	for (int i = 0; i < 2; i++)
+		check(!cu.cuMemCreate(&h[i], grain, &prop, 0) && !cu.cuMemMap(part[i], grain, 0, h[i], 0) &&
+		              !cu.cuMemRelease(h[i]), "memory behind addresses");
+	check(cu.cuMemcpyHtoD_v2(at, &byte, 1) == CUDA_ERROR_INVALID_VALUE, "a copy where access was not set");
+	for (int i = 0; i < 2; i++)
+		check(!cu.cuMemSetAccess(part[i], grain, &access, 1) &&
+		              !cu.cuMemcpyHtoD_v2(part[i] + grain - 1, &byte, 1), "a copy there");
+	cu.cuMemGetInfo_v2(&during, &total);
+	check(before - during == 2 * grain, "two of three parts take memory");
+	check(cu.cuMemcpyHtoD_v2(at + grain, &byte, 1) == CUDA_ERROR_INVALID_VALUE &&
+	              cu.cuMemsetD8_v2(at + grain - 1, 0, 2) == CUDA_ERROR_INVALID_VALUE, "nor in the hole");
+	check(cu.cuMemFree_v2(at) == CUDA_ERROR_INVALID_VALUE &&
+	              cu.cuMemAddressFree(at, 3 * grain) == CUDA_ERROR_INVALID_VALUE, "no freeing while it is mapped");
+	check(cu.cuMemUnmap(at, 3 * grain) == CUDA_ERROR_INVALID_VALUE && !cu.cuMemUnmap(at, grain) &&
+	              !cu.cuMemUnmap(at + 2 * grain, grain) && !cu.cuMemAddressFree(at, 3 * grain), "and given back");
+	cu.cuMemGetInfo_v2(&after, &total);
+	check(after == before, "all of it");
+}
+
 /* Rectangles, and what an address is. */
 static void
 memory_rectangles(void)
@@ -230,6 +267,7 @@ void
 test_memory(void)
 {
 	memory_copies();
+	memory_reserved();
 	memory_rectangles();
 	memory_reuse();
 	memory_modules();

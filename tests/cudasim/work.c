@@ -20,7 +20,7 @@ range_valid(uint64_t at, uint64_t bytes)
 	const Arena *a = arena_of(at);
 	const Allocation *v = a ? arena_find(a, at) : NULL;
 
-	return at && (!a || !bytes || (v && bytes <= v->bytes - (at - v->at)));
+	return at && (!a || !bytes || (v && arena_backed(a, v, at, bytes)));
 }
 
 static uint8_t *
