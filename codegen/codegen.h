@@ -33,6 +33,7 @@ typedef struct KernelRec {
 	bool scratch;                /* uses the thread's scratch */
 	/* elements of a task, of a kernel that goes through its values as they lie in memory; 0: of another */
 	int64_t each;
+	const int32_t *size;         /* of a flat kernel of target cuda: bytes an element, by offset; 0: one for all */
 	const KernelCut *cut;        /* of graph update: a rank runs its own tasks (cut.c); NULL */
 	/* of graph train of a batch in shards: its joins, from 1, where this is one; what early joins need */
 	int join;
@@ -63,6 +64,7 @@ typedef struct ProgramKernels {
 void program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a);
 /* cut.c: with setting train.shard_optimizer, updates of which each rank makes its part; their number. */
 int program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a);
+const char *program_lacks_cuts(const Module *m, int cuts); /* an error where the setting asks for some; NULL */
 /* joins.c: what shards exchange before the step is over. NULL: graph train has none. */
 const Graph *program_joining(const Module *m);
 void program_mark_joins(const Module *m, ProgramKernels *ks, Arena *a);

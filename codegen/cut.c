@@ -124,3 +124,14 @@ program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a)
 	}
 	return n;
 }
+
+const char *
+program_lacks_cuts(const Module *m, int cuts)
+{
+	return cuts || !program_setting(m, CUT_SETTING, 0)
+	               ? NULL
+	               : arena_printf(m->arena,
+	                              "--shard-optimizer: there is no parameter of %s whose optimizer slots could be "
+	                              "shared out by place",
+	                              m->name);
+}

@@ -168,7 +168,10 @@ put_cut(Buf *b, const KernelRec *k)
 	           (unsigned)k->cut->grad, k->cut->whole ? "true" : "false");
 	for (uint32_t i = 0; i < k->cut->state.n; i++)
 		buf_printf(b, "%s%u", i ? ", " : "", (unsigned)k->cut->state.at[i]);
-	buf_printf(b, "]}");
+	buf_printf(b, "]");
+	for (int i = 0; k->size && i < k->noff; i++)
+		buf_printf(b, "%s%d%s", i ? ", " : ", \"sizes\": [", (int)k->size[i], i + 1 == k->noff ? "]" : "");
+	buf_printf(b, "}");
 }
 
 static void

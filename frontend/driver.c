@@ -463,12 +463,11 @@ check_shards(Job *j)
 	if (by && (!own || strcmp(by, own) != 0))
 		return usage_error(j->command, "--distribute %s is of target %s, not %s", by,
 		                   !strcmp(by, "mpi") ? "cpu" : "cuda", j->target->name);
-	if (j->o->shard_optimizer && by && strcmp(by, "mpi") != 0)
-		return usage_error(j->command, "--shard-optimizer is of --distribute mpi: devices have all slots each");
 	if (j->o->shard_optimizer && (!j->o->distribute || !s || s->i < 2))
 		return usage_error(j->command,
-		                   "--shard-optimizer is of several processes: it needs --distribute mpi, and "
-		                   "train.shards or --shards of 2 or more");
+		                   "--shard-optimizer is of several processes: it needs --distribute %s, and "
+		                   "train.shards or --shards of 2 or more",
+		                   own ? own : "mpi");
 	return EXIT_GOOD;
 }
 

@@ -260,15 +260,13 @@ checkpoint_save(RtHost *h, RtSave *to, int64_t step)
 bool
 rt_checkpoint_save(RtHost *h, int64_t step)
 {
-	rt_cuts_collect(h, step);
-	return checkpoint_save(h, &h->save, step);
+	return rt_cuts_collect(h, step) && checkpoint_save(h, &h->save, step);
 }
 
 bool
 rt_checkpoint_save_best(RtHost *h, int64_t step)
 {
-	rt_cuts_collect(h, step);
-	return checkpoint_save(h, &h->best.save, step);
+	return rt_cuts_collect(h, step) && checkpoint_save(h, &h->best.save, step);
 }
 
 static const char save_other[] = "--save names another file, --no-save none";

@@ -42,6 +42,19 @@ extern const RtComm rt_comm __attribute__((weak));
 typedef struct RtLaunch { const char *name; int size, rank, local; } RtLaunch;
 RtLaunch rt_launch(void);
 
+/* ---- an exchange's turns (exchange.c), for whoever moves the bytes
+ *
+ * A turn is about bytes [at, to) of the range of sums up to `end`; with edge, of each rank's part of a bucket (whose
+ * sums only that rank needs, where they are owned). whole: all ranks add all of it. */
+typedef struct RtTurn { int64_t at, to, end, step; const int64_t *edge; bool whole; } RtTurn;
+typedef struct RtShare { int64_t from, to; } RtShare; /* bytes of the range */
+RtTurn rt_turn_first(const RtHost *h, const RtBucket *b);
+bool rt_turn_next(RtTurn *t);                       /* false: that was the last one */
+RtShare rt_turn_part(const RtHost *h, const RtTurn *t, int q);   /* that rank q adds up */
+/* The sums of part p that `rank` has to know, to it or from it, the range at `grad`: messages of sums.msg behind the
+ * first n; their number. */
+int rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, bool send, int n);
+
 /* ---- what carries the bytes: mpi.c, a library of the launcher's; tcp.c, sockets. All calls on one thread. */
 typedef struct RtRequest { uint8_t at[8]; bool open; } RtRequest;
 typedef struct RtWire {

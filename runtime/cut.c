@@ -30,10 +30,13 @@ cut_order(const void *a, const void *b)
 }
 
 static bool
-cut_good(const RtProgram *p, const RtRow *r)
+cut_good(const RtHost *h, const RtRow *r)
 {
+	const RtProgram *p = &h->program;
 	const RtCut *c = r->cut;
-	bool good = c->each > 0 && c->grad >= 0 && c->grad < p->nstate && p->state[c->grad].kind == RT_GRAD && !r->mul;
+	bool good = c->each > 0 && (c->size != NULL) == (h->image->device != NULL);
+
+	good = good && c->grad >= 0 && c->grad < p->nstate && p->state[c->grad].kind == RT_GRAD && !r->mul;
 
 	for (int i = 0; good && i < c->nstate; i++)
 		good = c->state[i] >= 0 && c->state[i] < p->nstate &&
@@ -53,7 +56,7 @@ cut_rows(RtHost *h, CutRow *row)
 
 		if (!r->cut)
 			continue;
-		if (!cut_good(p, r))
+		if (!cut_good(h, r))
 			return rt_fail(&h->error, "the program's descriptor: kernel %s: a bad cut", r->name);
 		const RtTensor *t = &p->state[r->cut->grad].t;
 
@@ -99,6 +102,14 @@ cut_bucket(RtHost *h, CutRow *row, int a, int b, const RtBucket *bucket, int64_t
 /* ---- what goes round */
 
 typedef struct Move { int rank; int64_t at, n; } Move;
+
+static int
+place_order(const void *a, const void *b)
+{
+	const RtOther *x = a, *y = b;
+
+	return x->at < y->at ? -1 : x->at > y->at;
+}
 
 static int
 move_order(const void *a, const void *b)
@@ -176,6 +187,29 @@ cut_room(const RtHost *h, const Move *m, int n)
 	return rt_alloc(sizeof(RtMsg) * (size_t)room);
 }
 
+/* The slots of all other ranks, by place; what lies between two states is theirs. */
+static void
+cut_others(RtHost *h, const Move *m, int n)
+{
+	RtCuts *c = &h->cuts;
+	int kept = 0;
+
+	c->other = rt_alloc(sizeof *c->other * (size_t)(n + 1));
+	for (int i = 0; i < n; i++)
+		if (m[i].rank != h->rank)
+			c->other[c->nother++] = (RtOther){m[i].at, m[i].n};
+	qsort(c->other, (size_t)c->nother, sizeof *c->other, place_order);
+	for (int i = 0; i < c->nother; i++) {
+		RtOther *last = kept ? &c->other[kept - 1] : NULL;
+
+		if (last && ((last->at + last->n + 63) & ~(int64_t)63) == c->other[i].at)
+			last->n = c->other[i].at + c->other[i].n - last->at;
+		else
+			c->other[kept++] = c->other[i];
+	}
+	c->nother = kept;
+}
+
 static void
 cut_lists(RtHost *h, const CutRow *row)
 {
@@ -198,6 +232,7 @@ cut_lists(RtHost *h, const CutRow *row)
 		c->begin = m[i].at < c->begin ? m[i].at : c->begin;
 		c->end = m[i].at + m[i].n > c->end ? m[i].at + m[i].n : c->end;
 	}
+	cut_others(h, m, n);
 	free(m);
 }
 
@@ -260,6 +295,33 @@ rt_cuts_cut(const RtHost *h)
 	return h->cuts.n && h->ranks > 1;
 }
 
+int64_t
+rt_cuts_part(const RtHost *h, const RtRow *r, int64_t *from, int64_t *to)
+{
+	const RtCut *c = r->cut;
+	int64_t count = h->program.state[c->grad].t.count, first = c->edge[h->rank], end = c->edge[h->rank + 1];
+
+	*from = first * c->each < count ? first * c->each : count;
+	*to = end * c->each < count ? end * c->each : count;
+	return end - first;
+}
+
+bool
+rt_cuts_own(const RtHost *h, int64_t *at, int64_t end, int64_t *n)
+{
+	const RtCuts *c = &h->cuts;
+	int64_t to = end;
+
+	for (int i = 0; i < c->nother; i++) {
+		if (c->other[i].at <= *at && *at < c->other[i].at + c->other[i].n)
+			*at = c->other[i].at + c->other[i].n;
+		else if (c->other[i].at > *at && c->other[i].at < to)
+			to = c->other[i].at;
+	}
+	*n = to - *at;
+	return *at < end;
+}
+
 /* ---- while it runs */
 
 typedef struct Round { const RtMsg *m; int n; } Round;
@@ -270,6 +332,14 @@ cut_move(RtHost *h, void *cx)
 	const Round *r = cx;
 
 	h->comm->move(h, r->m, r->n);
+}
+
+void
+rt_cuts_over(RtHost *h)
+{
+	if (h->cuts.held)
+		rt_cuts_release(h, -1);
+	h->cuts.held = false;
 }
 
 void
@@ -285,21 +355,23 @@ rt_spread(RtRun *run)
 	h->sums.busy += rt_now() - begin;        /* nothing hides it */
 	h->sums.exposed += rt_now() - begin;
 	h->sums.moved += h->cuts.moved;
-	if (h->cuts.held)
-		rt_cuts_release(h, -1);
-	h->cuts.held = false;
+	rt_cuts_over(h);
 }
 
-void
+bool
 rt_cuts_collect(RtHost *h, int64_t step)
 {
 	Round r = {h->cuts.collect, h->cuts.ncollect};
 
 	if (!rt_cuts_cut(h) || !h->cuts.saves || h->cuts.collected == step)
-		return;
+		return true;
+	for (int i = 0; i < r.n; i++)            /* of a device: hosts tell each other */
+		if (r.m[i].send && !rt_host_fetch(h, (uint8_t *)r.m[i].at - h->run.arena, (int64_t)r.m[i].n))
+			return rt_context(&h->error, "cannot save");
 	h->comm->run(h, cut_move, &r);
 	h->cuts.collected = step;
 	h->cuts.held = h->rank == 0;
+	return true;
 }
 
 void

@@ -215,7 +215,7 @@ sums_join(RtHost *h, int64_t k)
 /* ---- several processes
  *
  * Rank r has shards floor(rS/P) .. floor((r+1)S/P)-1; the largest nodes inside are its pieces. The range is cut into
- * chunks, a chunk into as many parts as there are ranks: each rank gets all pieces of its part, adds them along the
+ * turns, a turn into as many parts as there are ranks: each rank gets all pieces of its part, adds them along the
  * tree, and all get the sums of all parts. So 2 (P-1)/P of the range go over the wire where each rank has one piece, as
  * with a ring, and nothing waits for a chain of ranks. A range of at most SUM_SMALL bytes goes whole to all, who add it
  * themselves: one turn in place of two. */
@@ -243,33 +243,53 @@ rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out)
 	return n;
 }
 
-typedef struct Part { int64_t from, to; } Part; /* bytes of the range */
-
 typedef struct Joining {
 	RtHost *h;
 	RtSums *s;
-	Part mine;
+	RtShare mine;
 } Joining;
 
-/* Bytes [at, end) of the range; with edge the bytes [at, end) of each rank's part of the bucket. whole: all ranks add
- * all of it. */
-typedef struct Chunk { int64_t at, end; const int64_t *edge; bool whole, votes; } Chunk;
-
-/* Rank q's part of the chunk. */
-static Part
-join_part(const RtHost *h, const Chunk *c, int q)
+RtTurn
+rt_turn_first(const RtHost *h, const RtBucket *b)
 {
-	int64_t w = ((c->end - c->at + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = c->at + q * w,
-	        to = from + w, end = c->end;
+	const RtSums *s = &h->sums;
+	RtTurn t = {.at = b->offset - s->begin, .whole = b->bytes <= SUM_SMALL};
 
-	if (c->whole)
-		return (Part){c->at, c->end};
-	if (c->edge) {
-		from = c->edge[q] + c->at;
-		to = c->edge[q] + c->end;
-		end = c->edge[q + 1];
+	t.end = t.at + b->bytes;
+	t.step = t.whole ? b->bytes : s->width * h->ranks;
+	if (s->edge && !t.whole && s->edge[(b - s->bucket) * (h->ranks + 1)] >= 0) {
+		t.edge = s->edge + (b - s->bucket) * (h->ranks + 1);
+		t.at = t.end = 0;
+		t.step = s->width;
+		for (int r = 0; r < h->ranks; r++)
+			t.end = t.edge[r + 1] - t.edge[r] > t.end ? t.edge[r + 1] - t.edge[r] : t.end;
 	}
-	return (Part){from < end ? from : end, to < end ? to : end};
+	t.to = t.at + t.step < t.end ? t.at + t.step : t.end;
+	return t;
+}
+
+bool
+rt_turn_next(RtTurn *t)
+{
+	t->at = t->to;
+	t->to = t->at + t->step < t->end ? t->at + t->step : t->end;
+	return t->at < t->end;
+}
+
+RtShare
+rt_turn_part(const RtHost *h, const RtTurn *t, int q)
+{
+	int64_t w = ((t->to - t->at + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = t->at + q * w,
+	        to = from + w, end = t->to;
+
+	if (t->whole)
+		return (RtShare){t->at, t->to};
+	if (t->edge) {
+		from = t->edge[q] + t->at;
+		to = t->edge[q] + t->to;
+		end = t->edge[q + 1];
+	}
+	return (RtShare){from < end ? from : end, to < end ? to : end};
 }
 
 /* Where piece i of this rank stands. */
@@ -306,7 +326,7 @@ sums_behind(const RtSums *s, int64_t from)
 
 /* out = left + right over bytes [from, to) of the range; pointers are to `from`. */
 static void
-join_add(const RtSums *s, Part p, uint8_t *out, const uint8_t *left, const uint8_t *right)
+join_add(const RtSums *s, RtShare p, uint8_t *out, const uint8_t *left, const uint8_t *right)
 {
 	int64_t low = sums_behind(s, p.from);
 
@@ -360,14 +380,12 @@ join_votes(RtHost *h)
 	h->comm->move(h, h->sums.msg, n);
 }
 
-/* The sums of part p that all have to know: messages of s->msg behind the first n; their number. */
-static int
-join_give(RtHost *h, Part p, bool owned, int rank, bool send, int n)
+int
+rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, bool send, int n)
 {
 	RtSums *s = &h->sums;
-	uint8_t *grad = h->run.arena + s->begin;
 
-	if (!owned) {
+	if (!t->edge) {
 		s->msg[n++] = (RtMsg){rank, send, grad + p.from, (size_t)(p.to - p.from)};
 		return n;
 	}
@@ -385,18 +403,19 @@ join_give(RtHost *h, Part p, bool owned, int rank, bool send, int n)
 }
 
 static void
-join_chunk(RtHost *h, const Chunk *c)
+join_turn(RtHost *h, const RtTurn *t, bool votes)
 {
 	RtSums *s = &h->sums;
-	Joining j = {.h = h, .s = s, .mine = join_part(h, c, h->rank)};
+	Joining j = {.h = h, .s = s, .mine = rt_turn_part(h, t, h->rank)};
+	uint8_t *grad = h->run.arena + s->begin;
 	int n = 0;
 
 	for (int r = 0; r < h->ranks; r++) {
-		Part his = join_part(h, c, r);
+		RtShare his = rt_turn_part(h, t, r);
 
 		if (r == h->rank)
 			continue;
-		if (c->votes)
+		if (votes)
 			n = join_say(h, r, n);
 		for (int i = 0; i < s->rank[h->rank].n; i++)
 			s->msg[n++] = (RtMsg){r, true, join_own(h, i) + his.from, (size_t)(his.to - his.from)};
@@ -407,16 +426,14 @@ join_chunk(RtHost *h, const Chunk *c)
 	h->comm->move(h, s->msg, n);
 	if (j.mine.to > j.mine.from)
 		join_tree(&j, (RtNode){0, s->shards}, true);
-	if (c->whole)
+	if (t->whole)
 		return;
 	n = 0;
 	for (int r = 0; r < h->ranks; r++) {
-		Part his = join_part(h, c, r);
-
 		if (r == h->rank)
 			continue;
-		n = join_give(h, j.mine, c->edge != NULL, r, true, n);
-		n = join_give(h, his, c->edge != NULL, r, false, n);
+		n = rt_turn_give(h, t, grad, j.mine, r, true, n);
+		n = rt_turn_give(h, t, grad, rt_turn_part(h, t, r), r, false, n);
 	}
 	h->comm->move(h, s->msg, n);
 }
@@ -468,28 +485,20 @@ join_bucket(RtHost *h, void *cx)
 {
 	RtSums *s = &h->sums;
 	const RtBucket *b = cx;
-	bool whole = b->bytes <= SUM_SMALL, votes = b == &s->bucket[s->nbucket - 1];
-	int64_t from = b->offset - s->begin, end = from + b->bytes, chunk = whole ? b->bytes : s->width * h->ranks;
-	const int64_t *edge = s->edge && !whole ? s->edge + (b - s->bucket) * (h->ranks + 1) : NULL;
+	RtTurn t = rt_turn_first(h, b);
+	bool votes = b == &s->bucket[s->nbucket - 1];
 	double begin = rt_now();
 
-	if (edge && edge[0] < 0)
-		edge = NULL;
 	if (rt_exchange_library(h)) {
 		if (votes)
 			join_votes(h);
-		join_library(h, from, end);
-		s->busy += rt_now() - begin;
-		return;
+		join_library(h, b->offset - s->begin, b->offset - s->begin + b->bytes);
+	} else {
+		do {
+			join_turn(h, &t, votes);
+			votes = false;
+		} while (rt_turn_next(&t));
 	}
-	if (edge) {                              /* parts are those of the slots */
-		for (int r = 0; r < h->ranks; r++)
-			end = r == 0 || edge[r + 1] - edge[r] > end ? edge[r + 1] - edge[r] : end;
-		from = 0;
-		chunk = s->width;
-	}
-	for (int64_t at = from; at < end; at += chunk)
-		join_chunk(h, &(Chunk){at, at + chunk < end ? at + chunk : end, edge, whole, votes && at == from});
 	s->busy += rt_now() - begin;
 }
 

@@ -139,7 +139,12 @@ typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; 
 typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
 /* Of an update that ranks share: elements of a task; by place in the states the gradient and what is stored; whole:
  * all ranks know the whole gradient. edge: rank r has tasks [edge[r], edge[r + 1]); NULL: one process. */
-typedef struct RtCut { int64_t each; int grad, nstate, *state; bool whole; int64_t *edge; } RtCut;
+typedef struct RtCut {
+	int64_t each;
+	int grad, nstate, *state, *size;    /* size: of a device's kernel, bytes an element by offset; NULL */
+	bool whole;
+	int64_t *edge;
+} RtCut;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -535,18 +540,25 @@ typedef struct RtSums {
 } RtSums;
 
 /* ---------------------------------------------------------------- updates that ranks share (cut.c) */
+typedef struct RtOther { int64_t at, n; } RtOther;
 typedef struct RtCuts {
 	int n;                                      /* rows of graph update that have a part for each rank */
 	struct RtMsg *spread; int nspread;          /* the parameters behind an update, of all ranks to all */
 	struct RtMsg *collect; int ncollect;        /* the slots, to rank 0 */
 	int64_t spared, moved;                      /* bytes of slots that are others'; of parameters, a step */
 	int64_t begin, end;                         /* where slots stand in the arena */
+	RtOther *other; int nother;                 /* those of other ranks, by place */
 	bool saves, named;                          /* rank 0 writes checkpoints; --save names one */
 	bool held; int64_t collected;               /* rank 0 has all slots; of the step; -1 */
 } RtCuts;
 bool rt_cuts_open(RtHost *h);                 /* behind the buckets; false after rt_fail */
 bool rt_cuts_cut(const RtHost *h);            /* this process has a part of the slots */
-void rt_cuts_collect(RtHost *h, int64_t step);  /* before a checkpoint; all ranks alike */
+/* Of a row with a cut this rank's elements [from, to), its number of tasks. */
+int64_t rt_cuts_part(const RtHost *h, const RtRow *r, int64_t *from, int64_t *to);
+/* The next bytes [*at, *at + *n) of the arena from *at to `end` that are not other ranks' slots; false: none are. */
+bool rt_cuts_own(const RtHost *h, int64_t *at, int64_t end, int64_t *n);
+bool rt_cuts_collect(RtHost *h, int64_t step);  /* before a checkpoint; all ranks alike; false after rt_fail */
+void rt_cuts_over(RtHost *h);                 /* a step begins behind a checkpoint: rank 0 needs the slots no more */
 void rt_cuts_release(RtHost *h, int state);   /* the memory of the slots that are others'; -1: of all states */
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);

@@ -278,9 +278,9 @@ program_gradients(RtRow *r, const Json *list, RtError *e)
 }
 
 static RtCut *
-program_cut(const Json *o)
+program_cut(const Json *o, int noff)
 {
-	const Json *states = o ? rt_json_get(o, "states") : NULL;
+	const Json *states = o ? rt_json_get(o, "states") : NULL, *sizes = o ? rt_json_get(o, "sizes") : NULL;
 	RtCut *c;
 	int n = 0;
 
@@ -294,6 +294,10 @@ program_cut(const Json *o)
 	c->state = rt_alloc(sizeof *c->state * (size_t)(c->nstate + 1));
 	for (const Json *x = states ? states->child : NULL; x; x = x->next)
 		c->state[n++] = (int)x->i;
+	c->size = sizes && (int)sizes->n == noff ? rt_alloc(sizeof *c->size * (size_t)(noff + 1)) : NULL;
+	n = 0;
+	for (const Json *x = c->size ? sizes->child : NULL; x; x = x->next)
+		c->size[n++] = (int)x->i;
 	return c;
 }
 
@@ -333,7 +337,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
 		r->early = rt_json_bool(o, "early", false);
 		r->join = -1;
-		r->cut = program_cut(rt_json_get(o, "cut"));
+		r->cut = program_cut(rt_json_get(o, "cut"), r->noff);
 		if (!program_made(r, rt_json_get(o, "made"), e) ||
 		    !program_gradients(r, rt_json_get(o, "gradients"), e))
 			return false;

@@ -507,10 +507,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 		program_mark_loss(m, &ks, a);
 		program_mark_buckets(m, &ks, a);
 		program_mark_joins(m, &ks, a);
-		if (!program_mark_cuts(m, &ks, a) && program_setting(m, CUT_SETTING, 0))
-			error = arena_printf(m->arena,
-			                     "--shard-optimizer: there is no parameter of %s whose optimizer slots "
-			                     "could be shared out by place", m->name);
+		error = program_lacks_cuts(m, program_mark_cuts(m, &ks, a));
 	}
 	if (!error) {
 		program_json(&json, m, "cpu", o->arch, &ks);

@@ -477,6 +477,7 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	buf_printf(&p->text, "%s", p->small);
 	program_mark_joins(m, &p->ks, p->a);
 	program_mark_buckets(m, &p->ks, p->a);
+	p->cuts = program_mark_cuts(m, &p->ks, p->a);
 	cu_merge(p, m);
 }
 
@@ -576,6 +577,8 @@ program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 	NvrtcJob job = {.source = p->text.at, .cubin = cubin, .ptx = !cubin, .lines = true, .strict = true};
 	const char *error = asks_too_much(p, o->arch);
 
+	if (!error)
+		error = program_lacks_cuts(m, p->cuts);
 	if (error)
 		return error;
 	program_mark_loss(m, &p->ks, p->a);

@@ -3,7 +3,8 @@
  * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c, totals.c) none of which
  * reads or writes what another writes, those of one function become one launch: its offsets and counts stand in a table
  * in constant memory, and a block finds its kernel there. So the optimizer takes a few launches for all parameters, and
- * so do their copies in 16 bits and what their gradients are reduced to. Small kernels of one block each become one
+ * so do their copies in 16 bits and what their gradients are reduced to; not those that processes share, each of which
+ * has its own part of few. Small kernels of one block each become one
  * launch too, whatever their functions. Functions that nothing calls any more are left out; the text follows the order
  * of calls. */
 #include "cuda.h"
@@ -89,8 +90,8 @@ run_end(const Merge *x, uint32_t first)
 
 		/* what races is timed by itself */
 		if (k->group < 0 || gk->g->group.at[k->group].variant.n || k->once != gk->k.at[first].once ||
-		    /* something else runs in its place; it runs without the rest */
-		    k->join || k->early != gk->k.at[first].early ||
+		    /* something else runs in its place; processes have other parts of it; it runs without the rest */
+		    k->join || k->cut || k->early != gk->k.at[first].early ||
 		    !(x->p->fn.at[k->fn].flat || is_small(x, k)))
 			break;
 		touches(x, k, &one);

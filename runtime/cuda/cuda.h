@@ -38,9 +38,22 @@ typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional
 	} as;
 	long long reserved2;
 } CuNodeParams;
+typedef struct CuPlace { int type, number; } CuPlace;                        /* CUmemLocation */
+typedef struct CuMemProp {                                                   /* CUmemAllocationProp */
+	int type, handles;
+	CuPlace location;
+	void *other;
+	unsigned char compression, rdma;
+	unsigned short usage;
+	unsigned char reserved[4];
+} CuMemProp;
+typedef struct CuMemAccess { CuPlace location; int flags; } CuMemAccess;     /* CUmemAccessDesc */
+enum { CU_PINNED = 1, CU_ON_DEVICE = 1, CU_READ_WRITE = 3 };
+typedef struct CuPiece { CuPtr at; size_t bytes; } CuPiece;                  /* of mapped memory */
 enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };                           /* statuses */
 /* attributes, options */
 enum { CU_SMS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_CARVEOUT = 9 };
+enum { CU_MAPPED_MEMORY = 102, CU_RDMA_WITH_MAPPED = 110 };
 enum { CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
 /* run->kept: states are the device's, but no graph's kernels that run once stand */
@@ -94,6 +107,7 @@ typedef struct CudaShards {
 	RtAdd add[2 * RT_MAX_NODES]; int nadd;      /* behind the last shard, before the others' */
 	int started;                                /* buckets of this step */
 	int64_t *marks; CuPtr marks_at;             /* loop_mark's; then mail of this process alone */
+	struct RtMsg *spread;                       /* cuts.spread, on the device */
 	CuStream beside; CuEvent forked, joined;    /* where buckets travel while the last shard runs; NULL: nowhere */
 } CudaShards;
 
@@ -108,10 +122,13 @@ typedef struct Cuda {
 	CuModule *module, condition;                /* RtCode.nmodule, and the loop's condition */
 	CuFunction *fn, loop_call, loop_loss, loop_emit, loop_while;
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
+	/* addresses that were reserved, 0: base is an allocation; the memory behind them */
+	size_t reserved; CuPiece *piece; int npiece;
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
 	/* by input: the examples of a batch that the host gathered, if the graph takes addresses; 0: none yet */
 	CuPtr beside[RT_MAX_INPUTS];
-	void **parameter; int parameters;           /* room for those of one kernel */
+	/* room for those of one kernel; for the offsets of a part of one */
+	void **parameter; int parameters; int64_t *moved;
 	unsigned char map[RT_MAX_MAPS][sizeof(CuTensorMap)]; /* and for its tensor maps */
 	LoopHead top;                               /* as it last went up or came down */
 	/* telemetry: the device writes, the host reads */
@@ -154,6 +171,11 @@ bool cuda_fetch(RtHost *h, int64_t offset, int64_t bytes);
 bool cuda_inputs(Cuda *c, const RtGraph *g, int64_t n); /* from the host's arena, if they are fresh */
 /* room for an input's examples that the host gathers, where it holds addresses */
 bool cuda_beside(Cuda *c, int k);
+/* arena.c */
+int cuda_arena_alloc(Cuda *c, size_t bytes);            /* sets base and the host's device_bytes; the driver's status */
+void cuda_arena_free(Cuda *c);
+bool cuda_arena_put(Cuda *c, int64_t begin, int64_t end); /* from the host's, but for slots that are others'; back: */
+bool cuda_arena_get(Cuda *c, int64_t begin, int64_t end);
 /* data.c */
 bool cuda_use(Cuda *c, DeviceSet **set);                /* the data set that the run points at */
 bool cuda_order(Cuda *c, int64_t epoch, bool wait);
@@ -186,7 +208,7 @@ cuda_chain_stream(const Chain *h)
 bool cuda_chain_add(Chain *h, const CuKernelNode *node);
 bool cuda_chain_begin(Chain *h, int graph);             /* a call: its scalars, its batch */
 bool cuda_chain_row(Chain *h, const RtGraph *g, int row);
-/* parameters: in c->parameter, until the next */
+/* parameters: in c->parameter, until the next. No blocks: this process has no part of it */
 bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to);
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
 /* cudnn.c */
@@ -213,6 +235,7 @@ void cuda_shards_close(Cuda *c);
 bool cuda_shards_add(Chain *h);
 int64_t cuda_shards(RtHost *h, RtTimeFn *time, void *cx);
 bool cuda_shards_merge(RtHost *h);
+bool cuda_shards_spread(Chain *h);                      /* behind an update that processes share */
 /* run.c */
 bool cuda_scalars(Cuda *c, const RtGraph *g);           /* of a call, to where the graph reads them */
 bool cuda_events(Cuda *c, int n);

@@ -1,7 +1,7 @@
 /* device.c: the device's memory and code: made before the first step, and what goes to and fro.
  *
- * One allocation holds the loop's state (256 bytes) and the arena. Copies go through a stream and are waited for, so
- * that they stand in order with kernels. An arena that does not fit is refused with the batch that would. */
+ * One allocation (arena.c) holds the loop's state (256 bytes) and the arena. Copies go through a stream and are waited
+ * for, so that they stand in order with kernels. An arena that does not fit is refused with the batch that would. */
 #include "cuda.h"
 
 #include <assert.h>
@@ -66,8 +66,7 @@ cuda_fetch(RtHost *h, int64_t offset, int64_t bytes)
 
 	if (h->run.kept == 0)                    /* the host's are newer */
 		return true;
-	return CUDA(c, cuCtxSetCurrent, c->context) &&
-	       cuda_get(c, h->run.arena + offset, c->arena + (CuPtr)offset, bytes);
+	return CUDA(c, cuCtxSetCurrent, c->context) && cuda_arena_get(c, offset, offset + bytes);
 }
 
 /* States stand together. */
@@ -85,7 +84,7 @@ device_states(Cuda *c)
 		begin = t->offset < begin ? t->offset : begin;
 		end = t->offset + t->bytes > end ? t->offset + t->bytes : end;
 	}
-	if (end > begin && !cuda_put(c, c->arena + (CuPtr)begin, c->h->run.arena + begin, end - begin))
+	if (end > begin && !cuda_arena_put(c, begin, end))
 		return rt_context(&c->h->error, "states to the device");
 	c->h->run.kept = CUDA_CURRENT;
 	return true;
@@ -163,12 +162,11 @@ device_memory(Cuda *c)
 	cuda_shards_room(c);
 	s->stride = ((CuPtr)p->arena_bytes + DEVICE_OTHER + 255) & ~(CuPtr)255;
 	bytes = (size_t)p->arena_bytes + DEVICE_OTHER + (size_t)s->stride * (size_t)(s->copies - 1);
-	status = c->cu.cuMemAlloc(&c->base, bytes);
+	status = cuda_arena_alloc(c, bytes);
 	static_assert(DEVICE_OTHER > RT_LOOP_BYTES, "kernels may read a little behind the arena");
 	c->arena = c->base + RT_LOOP_BYTES;
-	c->h->device_bytes = bytes;
 	if (status != CU_OUT_OF_MEMORY)
-		return cuda_ok(c, status, "cuMemAlloc");
+		return cuda_ok(c, status, "cuMemAlloc, or cuMemMap");
 	c->base = 0;
 	if (!CUDA(c, cuMemGetInfo, &available, &total))
 		return false;
@@ -382,6 +380,7 @@ device_tables(Cuda *c)
 	}
 	c->parameters = most + 2 + RT_MAX_MAPS;
 	c->parameter = rt_alloc(sizeof *c->parameter * (size_t)c->parameters);
+	c->moved = rt_alloc(sizeof *c->moved * (size_t)c->parameters);
 	return true;
 }
 
@@ -420,8 +419,7 @@ cuda_close(RtHost *h)
 	for (int k = 0; k < RT_MAX_INPUTS; k++)
 		if (c->beside[k])
 			c->cu.cuMemFree(c->beside[k]);
-	if (c->base)
-		c->cu.cuMemFree(c->base);
+	cuda_arena_free(c);
 	if (c->module)
 		device_unload(c, h->image->code);
 	if (c->condition)
@@ -433,6 +431,7 @@ cuda_close(RtHost *h)
 	c->cu.cuDevicePrimaryCtxRelease(c->device);
 	free(c->event);
 	free(c->parameter);
+	free(c->moved);
 	free(c->fn);
 	free(c);
 	h->device = NULL;

@@ -50,16 +50,35 @@ kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
 	return true;
 }
 
+/* Of an update that processes share, this one's elements: so many, its offsets moved to them. Their tasks. */
+static int64_t
+kernel_part(Cuda *c, const RtRow *r)
+{
+	int64_t from, to, tasks = rt_cuts_part(c->h, r, &from, &to);
+
+	c->moved[0] = to - from;
+	for (int k = 1; k < r->noff; k++)
+		c->moved[k] = r->off[k] + from * r->cut->size[k];
+	for (int k = 0; k < r->noff; k++)
+		c->parameter[2 + k] = &c->moved[k];
+	return tasks;
+}
+
 bool
 cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 {
 	const RtCode *code = c->h->image->code;
+	bool part = rt_cuts_cut(c->h) && r->cut;
 	int64_t tasks = rt_row_tasks(r, *n);
 
 	c->parameter[0] = &c->arena;
 	c->parameter[1] = n;
 	for (int k = 0; k < r->noff; k++)
 		c->parameter[2 + k] = (void *)&r->off[k];
+	if (part && (tasks = kernel_part(c, r)) < 1) {
+		*to = (CuKernelNode){0};
+		return true;
+	}
 	for (int k = 0; k < r->nmap; k++) {
 		if (!kernel_map(c, r, k, *n))
 			return cuda_row_context(c, r);
@@ -172,7 +191,8 @@ cuda_chain_row(Chain *h, const RtGraph *g, int row)
 	if (cuda_dnn_is(c, r))
 		good = chain_plan(h, r);
 	else
-		good = cuda_kernel(c, r, &n, &node) && (cuda_chain_add(h, &node) || cuda_row_context(c, r));
+		good = cuda_kernel(c, r, &n, &node) &&
+		       (!node.grid[0] || cuda_chain_add(h, &node) || cuda_row_context(c, r));
 	return good && (!timed || (CUDA(c, cuEventRecord, c->event[1], c->stream) &&
 	                           CUDA(c, cuEventSynchronize, c->event[1]) && chain_timed(h, g, row)));
 }
@@ -215,7 +235,7 @@ chain_call(Chain *h, int graph, bool once)
 		if ((once || !g->row[k].once) &&
 		    (!cuda_chain_row(h, g, k) || (ends && g->row[k].loss && !chain_loss(h, g))))
 			return false;
-	return true;
+	return graph != RT_G_UPDATE || cuda_shards_spread(h);
 }
 
 static bool

@@ -29,7 +29,8 @@ run_launch(Cuda *c, const RtRow *r, int64_t n)
 		return cuda_dnn_run(c, r);
 	if (!cuda_kernel(c, r, &n, &k))
 		return false;
-	return CUDA(c, cuLaunchKernel, k.function, k.grid[0], 1, 1, k.block[0], 1, 1, k.shared, c->stream, k.parameter,
+	return !k.grid[0] ||
+	       CUDA(c, cuLaunchKernel, k.function, k.grid[0], 1, 1, k.block[0], 1, 1, k.shared, c->stream, k.parameter,
 	            NULL) ||
 	       cuda_row_context(c, r);
 }
@@ -144,11 +145,13 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 {
 	Cuda *c = h->device;
 	const RtGraph *g = &h->program.graph[graph];
+	Chain chain = {.c = c, .bad = -1};
 	bool lost = false;
 
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) ||
-	    !cuda_scalars(c, g) || !call_rows(c, g, time, cx, &lost) || !call_results(c, g))
+	    !cuda_scalars(c, g) || !call_rows(c, g, time, cx, &lost) ||
+	    (graph == RT_G_UPDATE && !lost && !cuda_shards_spread(&chain)) || !call_results(c, g))
 		return RT_ERROR;
 	h->run.kept = g->nrow && g->row[0].once && !lost ? RT_KEPT(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : lost ? RT_NOT_FINITE : RT_OK;
@@ -534,6 +537,8 @@ cuda_enter(RtHost *h, const RtLoop *loop)
 	RtRun *r = &h->run;
 	int64_t end = r->until, status = RT_OK;
 
+	if (h->mode == RT_M_TRAIN) /* rank 0 has saved */
+		rt_cuts_over(h);
 	if (loop == &h->program.infer && r->n != r->batch)
 		return rt_loop_walk(h, loop);
 	if (!cuda_here(c))

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARD_THREADS = 256, SHARD_BLOCKS = 1024, SHARD_SMALL = 32 << 10 /* bytes that go whole to all */ };
+enum { SHARD_THREADS = 256, SHARD_BLOCKS = 1024 };
 enum { FAULT_WORDS = sizeof(RtFault) / 8, VOTE_BYTES = 8 * (2 + FAULT_WORDS) };
 
 static const RtGraph *
@@ -183,25 +183,9 @@ say_votes(Cuda *c, int n)
 	return n;
 }
 
-/* Where the exchange runs: the range in `at`, rank q's part of it. */
-typedef struct Reach {
-	int64_t from, to;
-} Reach;
-
-static Reach
-chunk_part(const RtHost *h, Reach all, bool whole, int q)
-{
-	int64_t w = ((all.to - all.from + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = all.from + q * w,
-	        to = from + w;
-
-	if (whole)
-		return all;
-	return (Reach){from < all.to ? from : all.to, to < all.to ? to : all.to};
-}
-
 /* Piece i of rank r over this rank's part, as if the range began there. */
 static CuPtr
-piece_at(const Cuda *c, int r, int i, Reach mine)
+piece_at(const Cuda *c, int r, int i, RtShare mine)
 {
 	const RtHost *h = c->h;
 	const RtSums *s = &h->sums;
@@ -213,7 +197,7 @@ piece_at(const Cuda *c, int r, int i, Reach mine)
 
 /* T(x) over this rank's part to *at: sums go to the left operand's place, the last one to the states. */
 static bool
-put_node(Chain *h, RtNode x, Reach mine, bool root, CuPtr *at)
+put_node(Chain *h, RtNode x, RtShare mine, bool root, CuPtr *at)
 {
 	const RtSums *s = &h->c->h->sums;
 	CuPtr left, right;
@@ -235,17 +219,17 @@ put_node(Chain *h, RtNode x, Reach mine, bool root, CuPtr *at)
 }
 
 static bool
-put_chunk(Chain *h, Reach all, bool whole, bool votes)
+put_turn(Chain *h, const RtTurn *t, bool votes)
 {
 	Cuda *c = h->c;
 	RtHost *host = c->h;
 	RtSums *s = &host->sums;
-	Reach mine = chunk_part(host, all, whole, host->rank);
+	RtShare mine = rt_turn_part(host, t, host->rank);
 	CuPtr states = c->arena + (CuPtr)s->begin, at;
 	int n = votes ? say_votes(c, 0) : 0;
 
 	for (int r = 0; r < host->ranks; r++) {
-		Reach his = chunk_part(host, all, whole, r);
+		RtShare his = rt_turn_part(host, t, r);
 
 		if (r == host->rank)
 			continue;
@@ -259,13 +243,11 @@ put_chunk(Chain *h, Reach all, bool whole, bool votes)
 	if (!put_move(h, n) || (mine.to > mine.from && !put_node(h, (RtNode){0, s->shards}, mine, true, &at)))
 		return false;
 	n = 0;
-	for (int r = 0; r < host->ranks && !whole; r++) {
-		Reach his = chunk_part(host, all, whole, r);
-
+	for (int r = 0; r < host->ranks && !t->whole; r++) {
 		if (r == host->rank)
 			continue;
-		s->msg[n++] = (RtMsg){r, true, device_bytes(states + (CuPtr)mine.from), (size_t)(mine.to - mine.from)};
-		s->msg[n++] = (RtMsg){r, false, device_bytes(states + (CuPtr)his.from), (size_t)(his.to - his.from)};
+		n = rt_turn_give(host, t, device_bytes(states), mine, r, true, n);
+		n = rt_turn_give(host, t, device_bytes(states), rt_turn_part(host, t, r), r, false, n);
 	}
 	return !n || put_move(h, n);
 }
@@ -304,17 +286,20 @@ put_bucket(Chain *h, bool votes)
 	CudaShards *s = &c->shards;
 	RtSums *sums = &c->h->sums;
 	const RtBucket *b = &sums->bucket[s->started++];
-	int64_t from = b->offset - sums->begin, to = from + b->bytes, step = sums->width * c->h->ranks;
+	int64_t from = b->offset - sums->begin, to = from + b->bytes;
+	RtTurn t = rt_turn_first(c->h, b);
 	CuPtr own = c->arena + (CuPtr)sums->begin;
-	bool whole = b->bytes <= SHARD_SMALL, good = true;
+	bool good = true;
 
 	for (int i = 0; i < s->nadd && good; i++)
 		good = put_sum(h, sum_place(c, s->add[i].out, own), sum_place(c, s->add[i].left, own),
 		               sum_place(c, s->add[i].right, own), from, to);
 	if (rt_exchange_library(c->h))
 		return good && (!votes || put_move(h, say_votes(c, 0))) && put_library(h, from, to);
-	for (int64_t at = from; at < to && good; at += whole ? b->bytes : step)
-		good = put_chunk(h, (Reach){at, whole || at + step > to ? to : at + step}, whole, votes && at == from);
+	do {
+		good = good && put_turn(h, &t, votes);
+		votes = false;
+	} while (good && rt_turn_next(&t));
 	return good;
 }
 
@@ -437,6 +422,19 @@ put_rest(Chain *h)
 	return good &&
 	       (!h->capture ||
 	        put_kernel(h, s->heed, 1, (void *[]){&c->arena, &s->votes, &ranks, &words, &s->agreed}, "loop_heed"));
+}
+
+/* Each process has made a part of the parameters: all get it. */
+bool
+cuda_shards_spread(Chain *h)
+{
+	Cuda *c = h->c;
+	CuStream s = cuda_chain_stream(h);
+
+	if (!rt_cuts_cut(c->h) || !cuda_exchanges(c))
+		return true;
+	return put_mark(h) && cuda_nccl_move(c, s, c->shards.spread, c->h->cuts.nspread) &&
+	       (h->capture || cuda_nccl_wait(c, s)) && put_mark(h);
 }
 
 /* What the shards of each process brought to joins, to all. */
@@ -759,6 +757,11 @@ others_open(Cuda *c)
 		return false;
 	memset(s->marks, 0, 64);
 	h->mark = s->marks;
+	s->spread = rt_alloc(sizeof *s->spread * (size_t)(h->cuts.nspread + 1));
+	for (int i = 0; i < h->cuts.nspread; i++) {
+		s->spread[i] = h->cuts.spread[i];
+		s->spread[i].at = device_bytes(c->arena + (CuPtr)((uint8_t *)s->spread[i].at - h->run.arena));
+	}
 	c->h->device_bytes += (size_t)(h->sums.arrives + votes + 8);
 	return put_move(&chain, say_votes(c, 0));
 }
@@ -795,7 +798,7 @@ cuda_shards_close(Cuda *c)
 		c->cu.cuStreamDestroy(s->beside);
 	if (s->marks)
 		c->cu.cuMemFreeHost(s->marks);
-
+	free(s->spread);
 	for (int i = 0; i < RT_COUNT(at); i++)
 		if (at[i])
 			c->cu.cuMemFree(at[i]);

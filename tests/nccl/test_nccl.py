@@ -20,7 +20,7 @@ def test(f):
 def program(net, *args):
     name = "-".join(["p", net] + [re.sub("[^a-z0-9]", "", a) for a in args])
     if not os.path.exists(name):
-        build(name, os.path.join(here if net in ("small", "travels", "held")
+        build(name, os.path.join(here if net in ("small", "travels", "held", "owned")
                                  else os.path.join(root, "tests/distribute"), net + ".net"), "--target", "cuda", *ARCH,
                                  *PTX, "--distribute", "nccl",
               "--precision", PRECISION.get(net, "f32"), *args)
@@ -86,6 +86,57 @@ for net, ways in {"attention": ((2, "off"), (3, "epoch"), (8, "2")), "norm": ((2
                   "stats": ((2, "off"), (4, "epoch"), (7, "2"), (3, "epoch")),
                   "small": ((2, "epoch"), (3, "off"), (4, "2"), (5, "epoch"))}.items():
     tests.append(equal(net, ways))
+
+
+def logged(p, image, *args, **more):
+    """A run's logs of each process: of the device, and of NCCL."""
+    run(p, image, "train", "--synthetic", "--quiet", "--no-eval", "--no-save", "--steps", "5", *args,
+        MANTOU_SIM_GRAIN="1024", each='export MANTOU_SIM_LOG=sim.$RANK MANTOU_NCCL_LOG=nccl', **more)
+    r = [[json.load(open("%s.%d" % (log, k))) for k in range(p)] for log in ("sim", "nccl")]
+    assert all(x["leaks"] == 0 for x in r[0]), r
+    return r
+
+
+@test
+def slots_by_process():
+    """--shard-optimizer: the same bits for any number of processes, as without; each has memory for the slots of its
+    part alone, and no more goes round."""
+    whole, image = program("owned"), program("owned", "--shard-optimizer")
+    train(1, whole, "one", "--sink", "off")
+    want = bits("one")
+    slots = 2 * 4 * json.loads(run(1, whole, "info", "--json")[0])["parameters"]
+    for p, sink, more in ((1, "epoch", []), (2, "off", ["--every", "2"]), (3, "epoch", ["--every", "1"]), (4, "2", []),
+                          (5, "epoch", [])):
+        train(p, image, "many", "--sink", sink, *more)
+        assert bits("many") == want, "%d processes, --sink %s: checkpoints differ" % (p, sink)
+    for p in (2, 5):
+        (all_sim, all_sent), (sim, sent) = (logged(p, x) for x in (whole, image))
+        for a, b in zip(all_sim, sim):
+            spared = a["memory_peak"] - b["memory_peak"]
+            assert spared > 0.8 * slots * (p - 1) / p, (p, spared, slots)
+        a, b = (sum(x["sent"] for x in s) for s in (all_sent, sent))
+        assert b <= a * 1.01, "%d processes send %d bytes, %d with slots of their own each" % (p, b, a)
+    train(3, image, "half", "--stop", "2")
+    for p, x in ((2, image), (1, whole), (4, whole)):
+        train(p, x, "many", "--resume", "half.st")
+        assert bits("many") == want, "%d processes, resumed" % p
+    train(2, whole, "half", "--stop", "2")
+    train(5, image, "many", "--resume", "half.st")
+    assert bits("many") == want, "resumed with slots by process"
+    # where every process needs the whole gradient: clipped, f16
+    for net in ("small", "attention"):
+        train(1, program(net), "one")
+        for p, sink in ((2, "off"), (3, "epoch")):
+            train(p, program(net, "--shard-optimizer"), "many", "--sink", sink)
+            assert bits("many") == bits("one"), (net, p, sink)
+
+
+@test
+def slots_without_such_memory():
+    """A device whose addresses have memory always."""
+    train(1, program("owned"), "one")
+    train(3, program("owned", "--shard-optimizer"), "many", MANTOU_SIM_GRAIN="0")
+    assert bits("many") == bits("one")
 
 
 @test
@@ -290,8 +341,11 @@ def refused():
     no("--distribute nccl is of target cuda, not cpu", "--distribute", "nccl")
     no("--distribute mpi is of target cpu, not cuda", "--distribute", "mpi", "--target", "cuda", "--arch", "sm_80")
     no("--distribute: 'gloo' is unknown, there are mpi and nccl", "--distribute", "gloo")
-    no("--shard-optimizer is of --distribute mpi", "--distribute", "nccl", "--target", "cuda", "--arch", "sm_80",
+    no("--shard-optimizer is of several processes: it needs --distribute nccl", "--target", "cuda", "--arch", "sm_80",
        "--shard-optimizer")
+    r = subprocess.run([MANTOU, "build", os.path.join(here, "travels.net"), "-o", "no", "--distribute", "nccl",
+                        "--target", "cuda", *ARCH, *PTX, "--shard-optimizer"], capture_output=True, text=True)
+    assert r.returncode == 1 and "there is no parameter of travels whose optimizer slots" in r.stderr, r.stderr
 
 
 if __name__ == "__main__":

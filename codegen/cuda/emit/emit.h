@@ -21,6 +21,7 @@ typedef struct CuProgram {
 	ProgramKernels ks;
 	int64_t state_from, state_to;   /* where states lie */
 	const char *small;              /* cuda_small, or nothing */
+	int cuts;                       /* updates that processes share */
 	int variant;                    /* of the group that is emitted (Group.variant); 0: its own kernel */
 } CuProgram;
 /* p: zeros and an arena; text and fn are p's to free */

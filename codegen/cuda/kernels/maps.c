@@ -115,6 +115,43 @@ cu_asks_index(const Cuda *c)
 	return names_index(&c->body) || names_index(&c->head);
 }
 
+/* What a value of the group at that offset says of an element's bytes there: 0 of a single one, which all elements
+ * share. -1: nothing stands there, -2: it is of another shape, or two do not agree. */
+static int32_t
+flat_size(const Cuda *c, int64_t offset, int64_t count)
+{
+	int32_t size = -1;
+
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &c->g->op.at[i];
+
+		for (int k = 0; !op->dead && op->group == c->group && k < op->nin + op->nout; k++) {
+			const ValInfo *v = val_info(c->g, k < op->nin ? op->in[k] : op->out[k - op->nin]);
+			int64_t n = type_elements(&v->type);
+			int32_t at = n == count ? dtype_info[v->type.dtype].bytes : n == 1 ? 0 : -2;
+
+			if (v->offset == offset)
+				size = size == -1 || size == at ? at : -2;
+		}
+	}
+	return size;
+}
+
+/* The kernel that was just closed may run over a part of its elements: a whole number of tasks, its offsets moved. */
+static void
+flat_parts(Cuda *c, int vec, int64_t count)
+{
+	KernelRec *k = &c->gk->k.at[c->gk->k.n - 1];
+	int64_t each = (int64_t)BLOCK * vec, tasks = (count + each - 1) / each;
+	int32_t *size = arena_array(c->p->a, int32_t, k->noff);
+
+	for (int i = 1; i < k->noff; i++)
+		if ((size[i] = flat_size(c, k->off[i], count)) < 0)
+			return;
+	k->size = size;
+	k->each = each * ((tasks + k->rows - 1) / k->rows);
+}
+
 /* False: an element's place is asked for. */
 static bool
 flat_emit(Cuda *c, const Out *out, int n, Way *w)
@@ -138,6 +175,8 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 		return false;
 	}
 	map_close(c, w->vec, (count / w->vec + BLOCK - 1) / BLOCK);
+	if (c->group >= 0 && c->gk->k.at[c->gk->k.n - 1].noff)
+		flat_parts(c, w->vec, count);
 	return true;
 }
 
