@@ -340,6 +340,19 @@ baseline(Tune *t, Program *p)
 }
 
 /* ---------------------------------------------------------------- the whole */
+/* A kernel, its predicted time of that of the record's own, and in microseconds where that one's is known. */
+static void
+dry_line(const Record *r, const char *kernel, double predicted)
+{
+	printf("  %-62s ", kernel);
+	if (!(predicted > 0))
+		printf("%6s\n", "-");
+	else if (r->forecast > 0)
+		printf("%6.3f %9.2f us\n", predicted, 1e6 * predicted * r->forecast);
+	else
+		printf("%6.3f\n", predicted);
+}
+
 static int
 dry_run(Tune *t, Program *p)
 {
@@ -351,12 +364,12 @@ dry_run(Tune *t, Program *p)
 		race_cut(p, (int)t->o->trials);
 	for (uint32_t i = 0; i < p->record.n; i++) {
 		const Record *r = &p->record.at[i];
-		double own = p->cx.target->tuning.predict ? 1 : NAN;
 
-		printf("%s  (%d layer%s, %s)\n  %-62s %6.3f\n", r->key, r->ngroup, r->ngroup == 1 ? "" : "s",
-			*r->layer ? r->layer : "the model's body", r->kernel, own);
+		printf("%s  (%d layer%s, %s)\n", r->key, r->ngroup, r->ngroup == 1 ? "" : "s",
+			*r->layer ? r->layer : "the model's body");
+		dry_line(r, r->kernel, p->cx.target->tuning.predict || r->forecast > 0 ? 1 : NAN);
 		for (uint32_t k = 0; k < r->variant.n; k++)
-			printf("  %-62s %6.3f\n", r->variant.at[k].kernel, r->variant.at[k].predicted);
+			dry_line(r, r->variant.at[k].kernel, r->variant.at[k].predicted);
 	}
 	race_file(t, p, &variants, &records);
 	tune_line(t, "dry run", "%d variants of %d kernels; figures are predicted times, of the kernel's own", variants,

@@ -30,6 +30,7 @@ typedef struct Record {
 	int ngroup;
 	double us;                       /* microseconds of a group, mean; 0 if nobody has measured */
 	double share;                    /* of the step, all groups */
+	double forecast;                 /* seconds of a group, by machine code; 0: nobody knows */
 	VEC(Variant) variant;            /* to be raced, in their order */
 } Record;
 

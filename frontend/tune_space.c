@@ -4,7 +4,9 @@
  * In: a model, a tuning file.   Out: its program compiled as far as to kernels; for each key a list of kernels.
  * Order: by predicted time in steps of 5 %, then by how many parameters are others; of parameters that no prediction
  * knows (bands, copies) those near half and double come first. No set of parameters takes more than a quarter of a
- * list: there are sets that no prediction tells apart from the kernel's own. */
+ * list: there are sets that no prediction tells apart from the kernel's own. Where a target forecasts times by machine
+ * code, which takes a while for each kernel, twice as many come so, and of these the first by forecasts stay. How many
+ * are forecast follows from the budget, those of the costliest records first. */
 #include "tune.h"
 
 #include <fnmatch.h>
@@ -211,22 +213,27 @@ found(void *cx, const char *kernel, BitsClass bits)
 
 	if (bits > s->t->most || !strcmp(kernel, s->r->kernel) || was_tried(s->t, s->r->key, kernel))
 		return true;
-	Variant v = {.kernel = arena_strdup(s->p->arena, kernel), .bits = bits, .predicted = 1};
+	Variant v = {.kernel = arena_strdup(s->p->arena, kernel), .bits = bits, .predicted = NAN};
 
 	if (target->tuning.predict)
 		v.predicted = target->tuning.predict(target, s->p->graph, s->group, s->cx, kernel) / s->own;
-	if (!(v.predicted > 0))
-		v.predicted = 1;
 	compare_params(&v, s->r->kernel);
 	vec_push(s->p->arena, &s->found, v);
 	return s->found.n < MOST;
+}
+
+/* What nobody knows of is taken to be as fast as the record's own. */
+static double
+predicted_of(const Variant *v)
+{
+	return v->predicted > 0 ? v->predicted : 1;
 }
 
 static int
 compare_variants(const void *x, const void *y)
 {
 	const Variant *a = x, *b = y;
-	double p = floor(20 * a->predicted + 0.5), q = floor(20 * b->predicted + 0.5);
+	double p = floor(20 * predicted_of(a) + 0.5), q = floor(20 * predicted_of(b) + 0.5);
 
 	if (p != q)
 		return p < q ? -1 : 1;
@@ -287,7 +294,7 @@ take_first(Search *s, int most)
 			const Variant *v = &s->found.at[i];
 			bool room = turn || (of_set(s->r, v->which) < (most + 3) / 4 && !too_like(s->r, v->kernel));
 
-			if (room && v->predicted < (turn ? 1.5 : 1.8) && !is_in(s->r, v->kernel))
+			if (room && predicted_of(v) < (turn ? 1.5 : 1.8) && !is_in(s->r, v->kernel))
 				vec_push(s->p->arena, &s->r->variant, *v);
 		}
 }
@@ -300,7 +307,7 @@ add_known(Search *s, const char *kernel, const char *facts)
 	BitsClass bits = !strcmp(f.bits, "same") ? BITS_same : !strcmp(f.bits, "round") ? BITS_rounds : BITS_order;
 
 	if (bits <= s->t->most)
-		vec_push(s->p->arena, &s->r->variant, ((Variant){.kernel = kernel, .bits = bits, .predicted = 1}));
+		vec_push(s->p->arena, &s->r->variant, ((Variant){.kernel = kernel, .bits = bits, .predicted = NAN}));
 }
 
 /* The kernel that stands there without a tuning file, and those that the file has of other machines. */
@@ -338,8 +345,37 @@ may_choose(void *cx, const char *variant)
 	return p->opt > 0;
 }
 
+/* Times of the record's own kernel and its candidates, which so come into their order; those before `known` keep their
+ * places. No more than `most` stay, none that is predicted to take 1.8 times as long. */
 static void
-candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most)
+take_forecasts(Search *s, uint32_t known, int most)
+{
+	Record *r = s->r;
+	uint32_t n = r->variant.n, kept = known;
+	const char **kernel = arena_array(s->p->arena, const char *, n + 1);
+	double *seconds = arena_array(s->p->arena, double, n + 1);
+	const Target *target = s->p->cx.target;
+
+	for (uint32_t i = 0; i <= n; i++)
+		kernel[i] = i ? r->variant.at[i - 1].kernel : r->kernel;
+	target->tuning.forecast(target, s->p->module, (Graph *)s->p->graph, s->group, s->cx, kernel, (int)n + 1,
+	                        (int)s->t->o->jobs, seconds);
+	if (!(seconds[0] > 0))
+		return;
+	r->forecast = seconds[0];
+	for (uint32_t i = 0; i < n; i++)
+		r->variant.at[i].predicted = seconds[i + 1] / seconds[0];
+	if (n > known)
+		qsort(r->variant.at + known, n - known, sizeof *r->variant.at, compare_variants);
+	for (uint32_t i = known; i < n && (int)kept < most; i++)
+		if (predicted_of(&r->variant.at[i]) < 1.8)
+			r->variant.at[kept++] = r->variant.at[i];
+	r->variant.n = kept;
+}
+
+/* *forecasts: of how many kernels more there may be one. */
+static void
+candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most, int *forecasts)
 {
 	const Target *target = p->cx.target;
 	/* of a machine that is not here only --threads says how many it has: without it none is named */
@@ -349,8 +385,15 @@ candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most)
 
 	s.own = target->tuning.predict ? target->tuning.predict(target, p->graph, group, &cx, r->kernel) : NAN;
 	take_known(&s);
+	uint32_t known = r->variant.n;
+	int pool = target->tuning.forecast && *forecasts > most ? 2 * most < *forecasts ? 2 * most : *forecasts : most;
+
 	target->tuning.space(target, (Graph *)p->graph, group, &cx, found, &s);
-	take_first(&s, most);
+	take_first(&s, pool);
+	if (pool == most || r->variant.n == known)
+		return;
+	*forecasts -= (int)r->variant.n + 1;
+	take_forecasts(&s, known, most);
 }
 
 typedef struct Asked { const char *kernel; BitsClass bits; bool found; } Asked;
@@ -422,20 +465,48 @@ affordable(const Tune *t, const Record *r, double race_ns)
 	return n < 2 ? 2 : n > 1000 ? 1000 : (int)n;
 }
 
+/* Forecasts that a search may ask for: a kernel takes some half a second to compile. */
+static int
+forecasts_of(const Tune *t)
+{
+	double seconds = (double)t->budget / 1e9;
+
+	return t->o->trials ? (int)fmin(1e6, 8.0 * (double)t->o->trials) : (int)fmin(1e6, seconds / 2);
+}
+
+typedef struct Place { Record *r; int group; } Place;
+
+static int
+compare_places(const void *x, const void *y)
+{
+	const Place *a = x, *b = y;
+
+	return a->r->share != b->r->share ? a->r->share > b->r->share ? -1 : 1 : a->group - b->group;
+}
+
 void
 tune_candidates(Tune *t, Program *p, int steps, double race_ns, int most)
 {
 	const TuneKeys *keys = tuning_keys(p->graph, p->arena, select_keeps(&p->cx));
+	int forecasts = forecasts_of(t);
+	VEC(Place) place = {0};
 
 	if (!p->cx.target->tuning.space)
 		return;
 	for (uint32_t k = 0; k < p->graph->group.n; k++) {
 		const char *kernel = p->graph->group.at[k].kernel;
 		Record *r = kernel ? record_of_group(p, keys, (int)k) : NULL;
-		int n = r ? affordable(t, r, race_ns) : 0;
 
-		if (!r || r->variant.n || !worth_it(t, r))
-			continue;
-		candidates_of(t, p, r, (int)k, steps, n < most ? n : most);
+		if (r)
+			vec_push(p->arena, &place, ((Place){r, (int)k}));
+	}
+	if (place.n)
+		qsort(place.at, place.n, sizeof *place.at, compare_places);
+	for (uint32_t i = 0; i < place.n; i++) {
+		Record *r = place.at[i].r;
+		int n = affordable(t, r, race_ns);
+
+		if (!r->variant.n && worth_it(t, r))
+			candidates_of(t, p, r, place.at[i].group, steps, n < most ? n : most, &forecasts);
 	}
 }

@@ -241,6 +241,10 @@ typedef struct TargetTuning {
 	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
 	 * predicted of it. NULL hook: of none. */
 	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
+	/* Predicted seconds of the group by each of n kernels, by the machine code that is made for it with so many
+	 * threads (0: as many as CPUs); NAN: nothing is predicted of that one. m: planned. NULL hook: of none. */
+	void (*forecast)(const struct Target *t, const Module *m, Graph *g, int group, const SelectCx *cx,
+	                 const char *const *kernel, int n, int jobs, double *seconds);
 } TargetTuning;
 
 typedef struct Target {

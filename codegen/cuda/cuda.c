@@ -446,8 +446,8 @@ small_integers(const Module *m)
 	return "";
 }
 
-void
-cu_module_emit(CuProgram *p, const Module *m, const char *arch)
+static void
+states_find(CuProgram *p, const Module *m)
 {
 	p->state_from = INT64_MAX;
 	for (uint32_t i = 0; i < m->state.n; i++) {
@@ -459,6 +459,12 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		p->state_to =
 		        s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
 	}
+}
+
+void
+cu_module_emit(CuProgram *p, const Module *m, const char *arch)
+{
+	states_find(p, m);
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		GraphKernels *gk = arena_new_of(p->a, GraphKernels);
 
@@ -506,13 +512,14 @@ parts_cut(CuProgram *p)
 	return part + 1;
 }
 
+/* loop: the first has the loop's kernels, too. */
 static const char *
-part_source(CuProgram *p, int part)
+part_source(CuProgram *p, int part, bool loop)
 {
 	Buf b = {0};
 
 	buf_printf(&b, "%s%s", cuda_prelude, p->small);
-	if (part == 0)
+	if (part == 0 && loop)
 		buf_printf(&b, "%s%s", cuda_loop_types, cuda_loop);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
@@ -551,7 +558,7 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 	const char *error;
 
 	for (int k = 0; k < parts; k++)
-		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = !o->ptx_only, .ptx = o->last};
+		job[k] = (NvrtcJob){.source = part_source(p, k, true), .cubin = !o->ptx_only, .ptx = o->last};
 	error = nvrtc_compile(p->a, o->arch, job, parts, o->jobs);
 	for (int k = 0; k < parts; k++)
 		if (job[k].note)
@@ -610,6 +617,63 @@ cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	return error;
 }
 
+/* ---------------------------------------------------------------- times of kernels that could stand there */
+/* The group's kernels with this text, as if they were its own. False: it cannot have it, and is as it was. */
+static bool
+candidate_select(const Target *t, Graph *g, int group, const SelectCx *cx, const char *kernel)
+{
+	Group *gr = &g->group.at[group], was = *gr;
+	SelectCx s = {.arch = cx->arch, .tuned = kernel, .may = cx->may, .cx = cx->cx};
+	bool good = !strcmp(kernel, was.kernel) ||
+	            (!cuda_select(t, g, group, &s) && !s.misfit && !strcmp(gr->kernel, kernel));
+
+	if (!good)
+		*gr = was;
+	else if (gr->workspace && gr->workspace_offset < 0)
+		gr->workspace_offset = 0; /* nobody runs it */
+	return good;
+}
+
+static void
+cuda_forecast(const Target *t, const Module *m, Graph *g, int group, const SelectCx *cx, const char *const *kernel,
+              int n, int jobs, double *seconds)
+{
+	CuProgram p = {.a = arena_new()};
+	Group *gr = &g->group.at[group], was = *gr, *made = arena_array(p.a, Group, n);
+	GraphKernels *gk = arena_array(p.a, GraphKernels, n);
+	uint32_t last, first = graph_group_ops(g, group, &last);
+
+	states_find(&p, m);
+	p.small = small_integers(m);
+	for (int i = 0; i < n; i++) {
+		seconds[i] = NAN;
+		if (!candidate_select(t, g, group, cx, kernel[i]))
+			continue;
+		gk[i].g = g;
+		cu_inputs_find(m, &gk[i]);
+		p.variant = i;
+		cu_group_emit(&p, m, &gk[i], group, first);
+		made[i] = *gr;
+		*gr = was;
+	}
+	int parts = p.fn.n ? parts_cut(&p) : 0;
+	NvrtcJob *job = arena_array(p.a, NvrtcJob, parts + 1);
+
+	for (int k = 0; k < parts; k++)
+		job[k] = (NvrtcJob){.source = part_source(&p, k, false), .cubin = true};
+	const char *error = nvrtc_compile(p.a, cx->arch, job, parts, jobs);
+
+	for (int i = 0; i < n && !error; i++)
+		if (made[i].kernel) {
+			*gr = made[i];
+			seconds[i] = cu_forecast_seconds(&p, cx->arch, job, g, gk[i].k.at, gk[i].k.n);
+		}
+	*gr = was;
+	for (int k = 0; k < parts; k++)
+		buf_free(&job[k].cubin_out);
+	arena_free(p.a);
+}
+
 const Target cuda_target = {
 	.name = "cuda",
 	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
@@ -639,4 +703,5 @@ const Target cuda_target = {
 	.tuning.tunable = cuda_tunable,
 	.tuning.version = cuda_kernel_version,
 	.tuning.space = cuda_space,
+	.tuning.forecast = cuda_forecast,
 };

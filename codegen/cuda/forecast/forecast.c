@@ -645,12 +645,42 @@ cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 	}
 }
 
+/* False: there is no code to read. */
+static bool
+forecast_of(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g, const KernelRec *k, Code *known,
+            CuForecast *r)
+{
+	bool hopper = atoi(arch + 3) >= 90;
+	Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
+	const char *kernel = k->group >= 0 && g->group.at[k->group].kernel ? g->group.at[k->group].kernel : "";
+
+	*r = (CuForecast){.blocks = k->rows};
+	w.c = code_of(p->a, p, job, k->fn, hopper, known);
+	if (!w.c)
+		return false;
+	work_of(&w, g, k);
+	time_kernel(p->a, &w, cuda_product_rate(NULL, &w.m->rates, kernel), r);
+	return true;
+}
+
+double
+cu_forecast_seconds(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g, const KernelRec *k, uint32_t n)
+{
+	Code *known = arena_array(p->a, Code, p->fn.n + 1);
+	double seconds = 0;
+	CuForecast r;
+
+	for (uint32_t i = 0; i < n; i++)
+		seconds += forecast_of(p, arch, job, g, &k[i], known, &r) ? r.seconds : NAN;
+	return seconds;
+}
+
 void
 cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 {
-	bool hopper = atoi(arch + 3) >= 90;
 	Code *known = arena_array(p->a, Code, p->fn.n + 1);
 	const char *comma = "";
+	CuForecast r;
 
 	buf_printf(out, "{\"kernels\": [");
 	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
@@ -658,19 +688,9 @@ cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 
 		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update"));
 		     j++) {
-			const KernelRec *k = &gk->k.at[j];
-			Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
-			CuForecast r = {.blocks = k->rows};
-
-			w.c = code_of(p->a, p, job, k->fn, hopper, known);
-			if (!w.c)
+			if (!forecast_of(p, arch, job, gk->g, &gk->k.at[j], known, &r))
 				continue;
-			work_of(&w, gk->g, k);
-			const char *kernel =
-			    k->group >= 0 && gk->g->group.at[k->group].kernel ? gk->g->group.at[k->group].kernel : "";
-
-			time_kernel(p->a, &w, cuda_product_rate(NULL, &w.m->rates, kernel), &r);
-			put_forecast(out, k->name, &r, comma);
+			put_forecast(out, gk->k.at[j].name, &r, comma);
 			comma = ",";
 		}
 	}

@@ -15,8 +15,11 @@ typedef struct CuForecast {
 /* The kernels of a training step as JSON: {"kernels": [{"name", "us", ...}]}. job: of the program's parts, with
  * cubins. */
 void cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
-/* The same for people, function by function: resources, instructions, loops and their turns, and where a warp's time
- * goes, with nvdisasm's lines if it is there. */
+/* Seconds of these kernels of a graph one after the other; NAN: of one nothing is known. */
+double cu_forecast_seconds(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g, const KernelRec *k,
+                           uint32_t n);
+/* The kernels of a training step for people, function by function: resources, instructions, loops and their turns, and
+ * where a warp's time goes, with nvdisasm's lines if it is there. */
 void cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
 
 #endif
