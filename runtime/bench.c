@@ -23,6 +23,7 @@ typedef struct Bench {
 	int graph;
 	double *seconds;             /* by repeat */
 	double *call; int64_t ncall; /* --latency: seconds of each measured call; else NULL */
+	double hidden;               /* of several processes: the part of the exchange's time */
 	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
 	int kernels, used;           /* used: threads, in the last step */
 	char *trace;                 /* the file of --profile */
@@ -606,16 +607,54 @@ bench_trace_try(Bench *b)
 	       rt_context(&b->h->error, "--profile");
 }
 
-/* ---- reports */
+/* ---- what an exchange costs
+ *
+ * Of the time that exchanges take, the part that the loop does not wait for. A CPU's exchange thread tells both; a
+ * device tells no times of its streams, so it is what steps without an exchange are shorter by, beside the exchange
+ * alone. */
 
-/* Of the time that exchanges take, the part that the loop does not wait for. */
-static double
-bench_hidden(const RtHost *h)
+/* Seconds of one of n, the median of as many turns as the benchmark has. */
+static bool
+bench_apart(Bench *b, bool exchange, double *each)
 {
-	double hidden = h->sums.busy > 0 ? 1 - h->sums.exposed / h->sums.busy : 0;
+	RtHost *h = b->h;
+	int64_t n = h->opt.bench_steps;
+	double *seconds = rt_alloc(sizeof *seconds * (size_t)h->opt.repeat);
+	bool good;
 
-	return hidden > 0 ? hidden : 0;
+	h->opt.no_exchange = !exchange;
+	h->image->device->forget(h);
+	good = exchange ? rt_exchanges(h, 1) : bench_steps(b, 1); /* made, and run once */
+	for (int64_t i = 0; i < h->opt.repeat && good; i++) {
+		double begin = rt_now();
+
+		good = exchange ? rt_exchanges(h, n) : bench_steps(b, n);
+		seconds[i] = (rt_now() - begin) / (double)n;
+	}
+	*each = rt_median(seconds, h->opt.repeat);
+	free(seconds);
+	return good;
 }
+
+static bool
+bench_exchange(Bench *b)
+{
+	const RtSums *s = &b->h->sums;
+	double without, alone;
+
+	if (b->h->ranks == 1 || b->forward || b->reader || b->h->opt.no_exchange)
+		return true;
+	b->hidden = s->busy > 0 ? 1 - s->exposed / s->busy : 0;
+	if (b->h->image->device) {
+		if (!bench_apart(b, false, &without) || !bench_apart(b, true, &alone))
+			return false;
+		b->hidden = 1 - (rt_median(b->seconds, b->h->opt.repeat) - without) / alone;
+	}
+	b->hidden = b->hidden > 0 ? b->hidden < 1 ? b->hidden : 1 : 0;
+	return true;
+}
+
+/* ---- reports */
 
 /* What the last step has left, a result each: its bits, and the root of the mean of its squares. */
 static void
@@ -730,8 +769,8 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld", h->ranks,
 		       (long long)h->program.shards,
 		       (long long)(h->ranks > 1 && !h->opt.no_exchange ? h->sums.bytes : 0));
-	if (h->program.shards > 1 && !b->forward && !h->image->device) /* a device tells no times of its streams */
-		printf(", \"hidden_share\": %.3g", bench_hidden(h));
+	if (h->program.shards > 1 && !b->forward)
+		printf(", \"hidden_share\": %.3g", b->hidden);
 	if (b->plain)
 		printf(", \"plain_share\": %.6g", bench_plain_share(b, b->plain));
 	if (suspect)
@@ -792,11 +831,9 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		printf(" (the peak of this program's arithmetic is not measured)\n");
 	if (h->ranks > 1 && h->opt.no_exchange)
 		printf("%-12s %d, which exchange nothing\n", "processes", h->ranks);
-	else if (h->ranks > 1 && h->image->device)
-		printf("%-12s %d, %.3f MB a step each\n", "processes", h->ranks, (double)h->sums.bytes * 1e-6);
 	else if (h->ranks > 1)
 		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks,
-		       (double)h->sums.bytes * 1e-6, 100 * bench_hidden(h));
+		       (double)h->sums.bytes * 1e-6, 100 * b->hidden);
 	if (h->image->device)
 		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name,
 		       (double)h->device_bytes / 0x1p20);
@@ -844,7 +881,7 @@ rt_bench(RtHost *h)
 		return rt_die(h);
 	if (h->opt.links || h->opt.only_exchange)
 		return (h->opt.links ? rt_links(h) : rt_only_exchange(h)) ? 0 : rt_die(h);
-	if (!bench_measure(&b)
+	if (!bench_measure(&b) || !bench_exchange(&b)
 	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)) || !bench_plain_run(&b, &t))
 		return rt_die(h);
 	s = rt_timing(b.seconds, h->opt.repeat);

@@ -500,6 +500,9 @@ typedef struct RtDevice {
 	/* train.shards > 1. shards: all of a step, graph train of each and their sums; merge: rt_merge's work */
 	int64_t (*shards)(RtHost *h, RtTimeFn *time, void *cx);
 	bool (*merge)(RtHost *h);
+	/* of several processes: n exchanges of all sums, as a step's, with nothing beside them; waits for all of it */
+	bool (*exchange)(RtHost *h, int64_t n);
+	void (*forget)(RtHost *h);                  /* steps are made anew: an option has changed */
 	/* blocks of the row's kernel that a multiprocessor holds, by the driver; 0: unknown */
 	int (*resident)(RtHost *h, const RtRow *row);
 } RtDevice;
@@ -567,6 +570,7 @@ bool rt_exchange_library(const RtHost *h);    /* --exchange library */
 /* links.c: bench --links, bench --only-exchange, of several processes; false after rt_fail */
 bool rt_links(RtHost *h);
 bool rt_only_exchange(RtHost *h);
+bool rt_exchanges(RtHost *h, int64_t n);      /* n of them, as steps would ask for them; false after rt_fail */
 /* The exchanges of the epoch that ends: into the log's line; a warning where they are slow. seconds: of the epoch */
 void rt_exchange_log(const RtHost *h);
 void rt_exchange_warn(RtHost *h, int64_t epoch, double seconds);

@@ -123,11 +123,13 @@ rt_links(RtHost *h)
 /* ---- the exchange alone */
 
 /* n of them, as steps would ask for them. */
-static bool
-exchanges(RtHost *h, int64_t n)
+bool
+rt_exchanges(RtHost *h, int64_t n)
 {
 	RtRun *run = &h->run;
 
+	if (h->image->device)
+		return h->image->device->exchange(h, n);
 	for (; n > 0; n--, run->step++)
 		for (run->micro = h->sums.lo; run->micro < h->sums.hi; run->micro++)
 			if (rt_merge(run) != RT_OK)
@@ -144,12 +146,12 @@ rt_only_exchange(RtHost *h)
 
 	/* numbers, as gradients are: what memory holds at the start may be zeros that no memory stands behind */
 	memset(h->run.arena + h->sums.begin, 0, (size_t)h->sums.bytes);
-	if (!exchanges(h, h->opt.warmup))
+	if (!rt_exchanges(h, h->opt.warmup))
 		return false;
 	for (int64_t i = 0; i < h->opt.repeat; i++) {
 		double begin = rt_now();
 
-		if (!exchanges(h, h->opt.bench_steps))
+		if (!rt_exchanges(h, h->opt.bench_steps))
 			return false;
 		ms[i] = (rt_now() - begin) * 1e3 / (double)h->opt.bench_steps;
 	}

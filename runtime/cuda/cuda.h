@@ -91,7 +91,7 @@ typedef struct DeviceSet {
 	int blocks[RT_G_COUNT];                     /* that gather for a graph */
 } DeviceSet;
 
-/* A loop as a graph: `steps` of it, or all of them (0). */
+/* A loop as a graph: `steps` of it, or all of them (0); NULL: the exchange of a step's sums. */
 typedef struct Plan { const RtLoop *loop; int64_t steps; CuGraph graph; CuExec exec; } Plan;
 #define CUDA_PLANS 8
 
@@ -235,6 +235,9 @@ void cuda_shards_close(Cuda *c);
 bool cuda_shards_add(Chain *h);
 int64_t cuda_shards(RtHost *h, RtTimeFn *time, void *cx);
 bool cuda_shards_merge(RtHost *h);
+/* the exchange of a step's sums, whatever stands there: behind what all shards but the last leave */
+bool cuda_shards_earlier(Chain *h);
+bool cuda_shards_exchange(Chain *h);
 bool cuda_shards_spread(Chain *h);                      /* behind an update that processes share */
 /* run.c */
 bool cuda_scalars(Cuda *c, const RtGraph *g);           /* of a call, to where the graph reads them */

@@ -319,14 +319,15 @@ plan_free(Cuda *c, Plan *p)
 static bool
 plan_capture(Cuda *c, Plan *p)
 {
-	Chain h = {.c = c, .capture = true};
-	bool good = CUDA(c, cuStreamBeginCapture, c->stream, CU_CAPTURE_THREAD);
+	Chain h = {.c = c, .capture = true}, before = {.c = c, .bad = -1};
+	bool good = (p->loop || cuda_shards_earlier(&before)) &&
+	            CUDA(c, cuStreamBeginCapture, c->stream, CU_CAPTURE_THREAD);
 	int status;
 
 	if (!good)
 		return false;
 	for (int64_t i = 0; i < p->steps && good; i++)
-		good = chain_ops(&h, p->loop, 0, p->loop->n);
+		good = p->loop ? chain_ops(&h, p->loop, 0, p->loop->n) : cuda_shards_exchange(&h);
 	status = c->cu.cuStreamEndCapture(c->stream, &p->graph);
 	return good && cuda_ok(c, status, "cuStreamEndCapture") && CUDA(c, cuGraphInstantiate, &p->exec, p->graph, 0);
 }
@@ -334,7 +335,7 @@ plan_capture(Cuda *c, Plan *p)
 static bool
 plan_make(Cuda *c, Plan *p)
 {
-	if (cuda_exchanges(c) && p->loop == &c->h->program.train)
+	if (!p->loop || (cuda_exchanges(c) && p->loop == &c->h->program.train))
 		return plan_capture(c, p);
 	Chain h = {.c = c};
 	bool good = CUDA(c, cuGraphCreate, &p->graph, 0);
@@ -366,7 +367,8 @@ cuda_plan(Cuda *c, const RtLoop *l, int64_t steps)
 		return p;
 	}
 	rt_context(&c->h->error, "a graph of %s",
-	           l == &c->h->program.eval    ? "eval"
+	           !l                          ? "the exchange"
+	           : l == &c->h->program.eval  ? "eval"
 	           : l == &c->h->program.infer ? "infer"
 	                                       : "train");
 	plan_free(c, p);

@@ -443,7 +443,7 @@ span_run(Span *s)
 
 	if (s->set->staged)
 		sink = 1;
-	else if (sink < 0 && !s->shared)
+	else if (sink < 0 && !s->shared && !(h->ranks > 1 && h->opt.no_exchange)) /* measured beside graphs of a step */
 		p = span_loop(s);
 	if (p ? !CUDA(c, cuGraphLaunch, p->exec, c->stream) : !span_steps(s, sink > 0 ? sink : 1))
 		return false;
@@ -530,6 +530,26 @@ run_infer(Cuda *c)
 	return check && rt_fault(&h->run) ? RT_FAULT : RT_OK;
 }
 
+static bool
+cuda_exchange(RtHost *h, int64_t n)
+{
+	Cuda *c = h->device;
+	Plan *p;
+
+	if (!cuda_here(c) || !(p = cuda_plan(c, NULL, 1)))
+		return false;
+	for (; n > 0; n--)
+		if (!CUDA(c, cuGraphLaunch, p->exec, c->stream))
+			return false;
+	return cuda_nccl_wait(c, c->stream);
+}
+
+static void
+cuda_forget(RtHost *h)
+{
+	cuda_plans_free(h->device);
+}
+
 int64_t
 cuda_enter(RtHost *h, const RtLoop *loop)
 {
@@ -569,5 +589,7 @@ const RtDevice rt_cuda = {
         .put = parts_put,
         .shards = cuda_shards,
         .merge = cuda_shards_merge,
+        .exchange = cuda_exchange,
+        .forget = cuda_forget,
         .resident = cuda_resident,
 };

@@ -437,6 +437,24 @@ cuda_shards_spread(Chain *h)
 	       (h->capture || cuda_nccl_wait(c, s)) && put_mark(h);
 }
 
+bool
+cuda_shards_earlier(Chain *h)
+{
+	Cuda *c = h->c;
+	bool good = true;
+
+	for (int64_t k = c->h->sums.lo; k + 1 < c->h->sums.hi && good; k++)
+		good = put_merge(h, k, c->arena + (CuPtr)c->h->sums.begin);
+	return good;
+}
+
+bool
+cuda_shards_exchange(Chain *h)
+{
+	bucket_begin(h);
+	return put_rest(h) && cuda_shards_spread(h);
+}
+
 /* What the shards of each process brought to joins, to all. */
 static bool
 put_brought(Chain *h)

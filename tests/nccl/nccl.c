@@ -10,6 +10,7 @@
  * MANTOU_NCCL_VERSION=N     the version that it is, as ncclGetVersion says it
  * MANTOU_NCCL_FAIL=N        call N of a send, a receive or a sum fails
  * MANTOU_NCCL_STOP=RANK:N   from its group N on that rank's library moves nothing any more
+ * MANTOU_NCCL_RATE=N        bytes a second that a rank sends; without it as many as there can be
  * MANTOU_NCCL_LOG=FILE      groups that ran and bytes that were sent, when the process ends, to FILE.RANK */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -425,6 +426,7 @@ group_run(const void *data)
 	Way out[64] = {{0}}, in[64] = {{0}};
 	uint8_t **out_at[64] = {0}, **in_at[64] = {0};
 	int status = 0;
+	long mine = 0, rate = setting("MANTOU_NCCL_RATE");
 
 	groups++;
 	if (colon && atoi(stop) == c->rank && groups > atol(colon + 1))
@@ -447,7 +449,10 @@ group_run(const void *data)
 		way->op[way->n] = o;
 		(*places)[way->n++] = at;
 		sent += o->kind == SEND ? (long)o->bytes : 0;
+		mine += o->kind == SEND ? (long)o->bytes : 0;
 	}
+	if (rate > 0)
+		usleep((useconds_t)((double)mine / (double)rate * 1e6));
 	status = status ? status : ways_run(c, out, in, (uint8_t * *const *)out_at, (uint8_t * *const *)in_at);
 	for (int r = 0; r < c->ranks; r++) {
 		free(out[r].op);

@@ -327,9 +327,24 @@ def evaluation_and_bench():
         r = json.loads(run(2, program("stats"), "bench", "--synthetic", "--steps", "2", "--warmup", "1", "--repeat",
                            "1", "--json", *more)[0])
         assert r["processes"] == 2 and (r["exchange_bytes"] == 0) == bool(more), r
+        assert 0 <= r["hidden_share"] <= 1, r
     r = json.loads(run(2, program("small"), "bench", "--only-exchange", "--steps", "2", "--warmup", "1", "--repeat",
                        "1", "--json")[0])
     assert r["exchange_ms"]["median"] > 0, r
+
+
+@test
+def what_an_exchange_costs():
+    """Alone it takes what the links do; of one bucket behind the shard nothing is hidden."""
+    def bench(*args):
+        return json.loads(run(2, program("small", "--shard-optimizer"), "bench", "--steps", "1", "--warmup", "1",
+                              "--repeat", "1", "--json", *args, MANTOU_NCCL_RATE="100000")[0])
+    r = bench("--only-exchange")
+    assert 0.9e-5 < r["exchange_ms"]["median"] * 1e-3 / r["exchange_bytes"] < 3e-5, r
+    r = bench("--synthetic")
+    assert r["hidden_share"] < 0.5, r
+    r = bench("--synthetic", "--no-exchange")
+    assert r["hidden_share"] == 0 and r["exchange_bytes"] == 0, r
 
 
 @test
