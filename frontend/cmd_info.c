@@ -403,7 +403,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		        setting_number(setting(m, LINK_SETTING), "start", LINK_START) * 1e6,
 		        setting_number(setting(m, LINK_SETTING), "rate", LINK_RATE) * 1e-9);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
-	put_size_row(b, "memory", t->arena);
+	if (t->arena)
+		put_size_row(b, "memory", t->arena);
 	if (t->scratch)
 		put_size_row(b, "a thread", t->scratch);
 	if (t->budget)
@@ -413,6 +414,10 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		        "%d kernels, %d choices, %d misfits, %d stale, %d of other machines, %s; %u records in %s",
 		        t->tuned.kernels, t->tuned.choices, t->tuned.misfits, t->tuned.of.stale, t->tuned.of.elsewhere,
 		        lock_words[t->tuned.lock], (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
+	if (!ks->n) {
+		put_row(b, "a step", "no kernels: the IR is interpreted op by op, and nothing is predicted of that");
+		return;
+	}
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6,
 	        t->bytes / 1e6 / t->examples, ks->n);
 	const char *of =
@@ -436,8 +441,6 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		        "%.3g ms a step, %.4g examples/s (by the machine code: registers, waves, instructions, loads "
 		        "waited for; not measured)",
 		        t->forecast * 1e3, t->forecast > 0 ? t->examples / t->forecast : 0.0);
-	if (!ks->n)
-		return;
 	if (mc.device) {
 		put_device_kernels(b, ks, mc);
 		return;

@@ -267,6 +267,7 @@ t "output is the input" 1 'is the input' "$mantou" build "$net" -o "$net"
 t "output is a folder" 1 'is a folder' "$mantou" build "$net" -o "$dir"
 t "output in no folder" 1 'cannot write' "$mantou" build "$net" -o "$dir/none/x"
 t "build ref" 0 '' "$mantou" build --target ref "$net" -o "$dir/ref"
+t "info of a target without kernels" 0 "a step +no kernels: the IR is interpreted" "$mantou" info --target ref "$net"
 ok "launcher is executable" test -x "$dir/ref"
 t "launcher trains" 0 '' "$dir/ref" train --steps 2 --save "$dir/r.safetensors" --quiet
 t "build" 0 '' "$mantou" build "$net" -o "$dir/tiny"
