@@ -18,6 +18,7 @@ typedef struct Variant {
 	BitsClass bits;
 	double predicted;                /* of the time that the program's own kernel is predicted to take; NAN */
 	int changed;                     /* parameters that are others than its own */
+	bool rival;                      /* it has none of these */
 	uint64_t which;                  /* a hash of their names */
 	double far;                      /* how far they are from half and double of its own */
 } Variant;

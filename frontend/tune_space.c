@@ -164,24 +164,32 @@ find_param(const char *kernel, const char *name, size_t n, double *value)
 	return false;
 }
 
-/* Parameters that v has and own has not, or with another value. */
+/* Parameters that v has and own has not, or with another value. A rival, as a library's plan is, has none of own's:
+ * they keep their order, number `order`, and come first. */
 static void
-compare_params(Variant *v, const char *own)
+compare_params(Variant *v, const char *own, uint32_t order)
 {
 	const char *s = v->kernel, *name;
 	size_t n;
 	double x, y;
 
 	v->which = hash_bytes(HASH_START, v->kernel, strcspn(v->kernel, "{"));
+	v->rival = true;
 	while (next_param(&s, &name, &n, &x)) {
 		bool known = find_param(own, name, n, &y);
 
+		v->rival &= !known;
 		if (known && (x == y || (isnan(x) && isnan(y))))
 			continue;
 		v->changed++;
 		v->which = hash_bytes(v->which, name, n);
 		v->far += known && x > 0 && y > 0 ? fabs(fabs(log2(x / y)) - 1) : 1;
 	}
+	if (!v->rival)
+		return;
+	v->which = hash_bytes(HASH_START, v->kernel, strcspn(v->kernel, "{"));
+	v->changed = 0;
+	v->far = order;
 }
 
 /* ---------------------------------------------------------------- what is tried */
@@ -217,7 +225,7 @@ found(void *cx, const char *kernel, BitsClass bits)
 
 	if (target->tuning.predict)
 		v.predicted = target->tuning.predict(target, s->p->graph, s->group, s->cx, kernel) / s->own;
-	compare_params(&v, s->r->kernel);
+	compare_params(&v, s->r->kernel, s->found.n);
 	vec_push(s->p->arena, &s->found, v);
 	return s->found.n < MOST;
 }
@@ -292,7 +300,8 @@ take_first(Search *s, int most)
 	for (int turn = 0; turn < 2; turn++)
 		for (uint32_t i = 0; i < s->found.n && (int)s->r->variant.n < most; i++) {
 			const Variant *v = &s->found.at[i];
-			bool room = turn || (of_set(s->r, v->which) < (most + 3) / 4 && !too_like(s->r, v->kernel));
+			bool like = !v->rival && too_like(s->r, v->kernel);
+			bool room = turn || (of_set(s->r, v->which) < (most + 3) / 4 && !like);
 
 			if (room && predicted_of(v) < (turn ? 1.5 : 1.8) && !is_in(s->r, v->kernel))
 				vec_push(s->p->arena, &s->r->variant, *v);
@@ -385,12 +394,14 @@ candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most, in
 
 	s.own = target->tuning.predict ? target->tuning.predict(target, p->graph, group, &cx, r->kernel) : NAN;
 	take_known(&s);
-	uint32_t known = r->variant.n;
+	uint32_t known = r->variant.n, all = known;
 	int pool = target->tuning.forecast && *forecasts > most ? 2 * most < *forecasts ? 2 * most : *forecasts : most;
 
 	target->tuning.space(target, (Graph *)p->graph, group, &cx, found, &s);
 	take_first(&s, pool);
-	if (pool == most || r->variant.n == known)
+	while (known < r->variant.n && r->variant.at[known].rival)
+		known++; /* nobody predicts them */
+	if (pool == most || r->variant.n == all)
 		return;
 	*forecasts -= (int)r->variant.n + 1;
 	take_forecasts(&s, known, most);

@@ -432,5 +432,40 @@ def the_real_library_plans_for_the_profiles():
     assert "cuDNN: engine 123456: CUDNN_STATUS" in said, said
 
 
+@test
+def plans_race_with_kernels():
+    """Among what a search tries are the library's plans; a racing program has them, and what won is read back."""
+    of = options("plain", "bf16", "sm_80,sm_90a")
+    search = ["tune", *of, "--machine", "sm=100", "--group", "conv2d", "--allow-rounding", "--trials", "40"]
+    nowhere = dict(os.environ, MANTOU_LIBCUDA="/nowhere")
+    mantou(*search, "--prepare", "racing", env=nowhere)
+
+    def race(name, *more):
+        r = subprocess.run(["./racing", "race", "-o", name, "--threads", "1", *more], capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+        return [json.loads(x) for x in open(name)]
+
+    lines = race("checked")
+    tried = {x["key"]: x["kernels"] for x in lines[0]["records"]}
+    plans = {k for v in tried.values() for k in v[1:] if k.startswith("cudnn{engine=")}
+    assert len(tried) > 3 and all([k for k in v if k in plans] and [k for k in v[1:] if k not in plans]
+                                  for v in tried.values()), tried
+    assert not [x for x in lines if "out" in x] and sum(len(x["good"]) for x in lines if "good" in x) == sum(
+        len(v) - 1 for v in tried.values()), lines
+    with open("costs", "w") as f:
+        f.write("noise 0.02\n" + "".join("cost %d %s\n" % (5 if k in plans else 50, k)
+                                          for k in sorted({k for v in tried.values() for k in v})))
+    race("timed", "--costs", "costs", "--rungs", "2,8")
+    mantou(*search, "--results", "timed", "-o", "found.tune", env=nowhere)
+    found = [x.split(" ;")[0].split(" : ") for x in open("found.tune")]
+    assert {k for k, _ in found} == set(tried) and all(v.startswith("cudnn.1{engine=") for _, v in found), found
+    v = verdicts(options("plain", "bf16", found[0][0].split()[1]), "--machine", "sm=100", "--tuning", "found.tune")
+    taken = [x for x in v if x["outcome"] != "declined" and "conv2d" in x["kinds"]]
+    assert len(taken) >= len(tried), v
+    search[1:1 + len(of)] = options("plain", "bf16")
+    left = mantou(*search, "--disable", "cudnn", "--dry-run", env=nowhere).stdout
+    assert "cudnn{" not in left and "mma{" in left, left
+
+
 if __name__ == "__main__":
     sys.exit(sink.main(tests, "cudnn"))

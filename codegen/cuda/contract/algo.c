@@ -184,7 +184,7 @@ trial(void *cx, const Params *q)
 	return !t->ended;
 }
 
-/* Kernels in tiles; which engines of cuDNN there are only its library could say. */
+/* Kernels in tiles, and the plans of a library that is here. */
 void
 cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceEach *each, void *each_cx)
 {
@@ -192,6 +192,9 @@ cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, Space
 	const CuAlgo *now;
 
 	space_parse("cuda", op_info[op->kind].name, g->group.at[group].kernel, &t.base);
+	for (int i = 0; i < LINES && !t.ended; i++)
+		if (line[i].row->space && !switched_off(&line[i], cx))
+			line[i].row->space(g, group, op, cx, trial, &t);
 	now = cu_algo_of(t.base.family);
 	if (!now || !now->tiles)
 		return;

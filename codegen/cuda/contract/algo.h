@@ -3,6 +3,9 @@
 #define CODEGEN_CUDA_ALGO_H
 #include "gemm.h"
 
+/* Parameters worth trying; false: no more of them. */
+typedef bool SpaceFound(void *cx, const Params *p);
+
 /* A row of algos.def. op: the group's contraction. A function that is left out is said with each. */
 typedef struct CuAlgo {
 	FamilyId family;         /* of tune.def: its kernels' text and parameters */
@@ -21,6 +24,8 @@ typedef struct CuAlgo {
 	/* Takes a record, cx->tuned, whose kernel is not Tiles: sets the group's kernel and workspace. NULL, or why it
 	 * cannot: the group is as it was. */
 	const char *(*take)(Graph *g, int group, const Op *op, SelectCx *cx);
+	/* Kernels worth trying of a row that takes records itself. Left out: parameters in tiles are. False: no more. */
+	bool (*space)(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceFound *each, void *each_cx);
 	double (*rate)(const Rates *r); /* of its products. Left out: that of f32 multiply-adds */
 	void (*emit)(Cuda *c, const Op *op); /* left out: whatever kernel needs an element computes it */
 } CuAlgo;

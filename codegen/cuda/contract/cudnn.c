@@ -64,9 +64,8 @@ record_read(Arena *a, const char *text, Record *r)
 	return space_misfit(a, &p, NULL);
 }
 
-/* Reads back as r: the device too, for on another one a plan may need more, or there may be none. */
-static const char *
-record_text(Arena *a, const Record *r)
+static Params
+params_of(const Record *r)
 {
 	Params p = {.family = FAMILY_cuda_cudnn};
 
@@ -78,6 +77,15 @@ record_text(Arena *a, const Record *r)
 	p.cuda_cudnn.round = r->round;
 	p.cuda_cudnn.fused = r->fused;
 	memcpy(p.cuda_cudnn.device, r->device, sizeof r->device);
+	return p;
+}
+
+/* Reads back as r: the device too, for on another one a plan may need more, or there may be none. */
+static const char *
+record_text(Arena *a, const Record *r)
+{
+	Params p = params_of(r);
+
 	return space_text(a, &p);
 }
 
@@ -394,15 +402,16 @@ knobs_of(Dnn *d, void *config, Record *r)
 	return good;
 }
 
-/* The first configuration of one mode of the heuristics that can be planned and has one order of its sums. */
-static bool
-choose_by(Dnn *d, const DnnPlan *graph, void *profile, int mode, Record *r)
+/* The first `most` configurations of one mode of the heuristics that can be planned and have one order of their sums:
+ * how many; each is otherwise as `like`. */
+static int
+list_by(Dnn *d, const DnnPlan *graph, void *profile, int mode, const Record *like, Record *to, int most)
 {
 	DnnPlan heuristics = {0}, configs = {0};
 	void *config[CONFIGS], *h = dnn_make(d, &heuristics, DNN_ENGINEHEUR), *of = graph->graph;
 	int64_t n = 0;
-	bool found = false,
-	     good = h &&
+	int found = 0;
+	bool good = h &&
 	            dnn_ok(d, d->set(h, DNN_ENGINEHEUR_OPERATION_GRAPH, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &of),
 	                   "the graph of heuristics") &&
 	            dnn_ok(d, d->set(h, DNN_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode), "the mode of heuristics") &&
@@ -414,12 +423,14 @@ choose_by(Dnn *d, const DnnPlan *graph, void *profile, int mode, Record *r)
 		good = (config[i] = dnn_make(d, &configs, DNN_ENGINECFG)) != NULL;
 	good = good && get(d, h, DNN_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n, config,
 	                   "the engines of heuristics");
-	for (int64_t i = 0; i < n && good && !found; i++) {
+	for (int64_t i = 0; i < n && good && found < most; i++) {
 		DnnPlan p = {0};
+		Record r = *like;
 		bool fixed;
 
-		found = engine_of(d, config[i], &r->engine, &fixed) && fixed &&
-		        dnn_finish(d, &p, config[i], NULL, profile) && knobs_of(d, config[i], r);
+		if (engine_of(d, config[i], &r.engine, &fixed) && fixed &&
+		    dnn_finish(d, &p, config[i], NULL, profile) && knobs_of(d, config[i], &r))
+			to[found++] = r;
 		dnn_plan_free(d, &p);
 	}
 	dnn_plan_free(d, &configs);
@@ -431,8 +442,8 @@ static bool
 choose(Dnn *d, const DnnProblem *p, void *profile, Record *r)
 {
 	DnnPlan graph = {0};
-	bool found = dnn_graph(d, &graph, p, NULL) && (choose_by(d, &graph, profile, DNN_HEUR_MODE_A, r) ||
-	                                               choose_by(d, &graph, profile, DNN_HEUR_MODE_FALLBACK, r));
+	bool found = dnn_graph(d, &graph, p, NULL) && (list_by(d, &graph, profile, DNN_HEUR_MODE_A, r, r, 1) ||
+	                                               list_by(d, &graph, profile, DNN_HEUR_MODE_FALLBACK, r, r, 1));
 
 	dnn_plan_free(d, &graph);
 	if (!found && !*d->error)
@@ -513,6 +524,59 @@ take(Graph *g, int group, const Op *op, SelectCx *cx)
 	return NULL;
 }
 
+/* ---------------------------------------------------------------- what is worth trying */
+/* The first of both heuristics, each once; false: no more is wanted. */
+static bool
+plans_each(Dnn *d, const DnnProblem *p, void *profile, const Record *like, SpaceFound *each, void *each_cx)
+{
+	static const int mode[] = {DNN_HEUR_MODE_A, DNN_HEUR_MODE_FALLBACK};
+	enum { EACH = 8 };
+	Record found[2 * EACH];
+	DnnPlan graph = {0};
+	bool more = true, good = dnn_graph(d, &graph, p, NULL);
+	int n = 0;
+
+	for (int m = 0; m < 2 && good; m++)
+		n += list_by(d, &graph, profile, mode[m], like, found + n, EACH);
+	dnn_plan_free(d, &graph);
+	for (int i = 0; i < n && more; i++) {
+		Params q = params_of(&found[i]);
+		bool again = false;
+
+		for (int k = 0; k < i; k++) {
+			Params before = params_of(&found[k]);
+
+			again |= !memcmp(&before, &q, sizeof q);
+		}
+		more = again || each(each_cx, &q);
+	}
+	return more;
+}
+
+/* The contraction alone, without and with sums that are rounded, then with all that follows it. */
+static bool
+space(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceFound *each, void *each_cx)
+{
+	static const Record ways[] = {{.engine = -1}, {.engine = -1, .round = true},
+	                              {.engine = -1, .round = true, .fused = true}};
+	const char *json = profile_of(cx->arch, "");
+	DnnPlan device = {0};
+	void *profile;
+	Region r;
+	Dnn d;
+	bool more = json && dnn_open(&d) && profile_make(&d, &device, json, &profile);
+
+	for (size_t i = 0; i < sizeof ways / sizeof *ways && more; i++) {
+		bool same = i == 1 && !region_of(g, group, op, &ways[0], &r) && r.p.tensor[2].dtype != DNN_DATA_FLOAT;
+
+		if (!same && !region_of(g, group, op, &ways[i], &r))
+			more = plans_each(&d, &r.p, profile, &ways[i], each, each_cx);
+	}
+	if (json)
+		dnn_plan_free(&d, &device);
+	return more;
+}
+
 /* ---------------------------------------------------------------- emitting */
 /* The plan and the kernels before it. */
 static void
@@ -590,6 +654,7 @@ const CuAlgo cu_algo_cudnn = {
 	.family = FAMILY_cuda_cudnn,
 	.doc = "a plan of cuDNN, where a tuning file's record asks for it",
 	.take = take,
+	.space = space,
 	.rate = rate,
 	.emit = emit,
 };
