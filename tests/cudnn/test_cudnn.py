@@ -46,9 +46,9 @@ def info(*of, env=os.environ):
 
 
 def records(path, kernel, of, only=""):
-    """A tuning file with this kernel for every record of the model that holds a word."""
+    """A tuning file with this kernel for every contraction of the model whose record holds a word."""
     lines = sorted({r.split(" : ")[0] + " : " + kernel.replace("{", ".1{", 1) for r in info(*of)["records"]
-                    if only in r})
+                    if only in r and re.search(r" (conv2d|matmul)[.\w]* ", r)})
     assert lines
     with open(path, "w") as f:
         f.write("\n".join(lines) + "\n")
@@ -456,10 +456,10 @@ def plans_race_with_kernels():
         f.write("noise 0.02\n" + "".join("cost %d %s\n" % (5 if k in plans else 50, k)
                                           for k in sorted({k for v in tried.values() for k in v})))
     race("timed", "--costs", "costs", "--rungs", "2,8")
-    mantou(*search, "--results", "timed", "-o", "found.tune", env=nowhere)
-    found = [x.split(" ;")[0].split(" : ") for x in open("found.tune")]
+    mantou(*search, "--results", "timed", "-o", "raced.tune", env=nowhere)
+    found = [x.split(" ;")[0].split(" : ") for x in open("raced.tune")]
     assert {k for k, _ in found} == set(tried) and all(v.startswith("cudnn.1{engine=") for _, v in found), found
-    v = verdicts(options("plain", "bf16", found[0][0].split()[1]), "--machine", "sm=100", "--tuning", "found.tune")
+    v = verdicts(options("plain", "bf16", found[0][0].split()[1]), "--machine", "sm=100", "--tuning", "raced.tune")
     taken = [x for x in v if x["outcome"] != "declined" and "conv2d" in x["kinds"]]
     assert len(taken) >= len(tried), v
     search[1:1 + len(of)] = options("plain", "bf16")
