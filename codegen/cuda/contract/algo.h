@@ -24,7 +24,7 @@ typedef struct CuAlgo {
 	/* Takes a record, cx->tuned, whose kernel is not Tiles: sets the group's kernel and workspace. NULL, or why it
 	 * cannot: the group is as it was. */
 	const char *(*take)(Graph *g, int group, const Op *op, SelectCx *cx);
-	/* Kernels worth trying of a row that takes records itself. Left out: parameters in tiles are. False: no more. */
+	/* Kernels worth trying of a row that takes records itself; false: no more. Left out: those in tiles. */
 	bool (*space)(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceFound *each, void *each_cx);
 	double (*rate)(const Rates *r); /* of its products. Left out: that of f32 multiply-adds */
 	void (*emit)(Cuda *c, const Op *op); /* left out: whatever kernel needs an element computes it */
