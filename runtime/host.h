@@ -502,6 +502,10 @@ typedef struct RtDevice {
 	bool (*merge)(RtHost *h);
 	/* of several processes: n exchanges of all sums, as a step's, with nothing beside them; waits for all of it */
 	bool (*exchange)(RtHost *h, int64_t n);
+	/* seconds in which bytes go to another process's device and as many come from there, which does the same; in
+	 * which as many bytes of f32 are added. False after rt_fail */
+	bool (*link)(RtHost *h, int other, int64_t bytes, double *seconds);
+	bool (*adds)(RtHost *h, int64_t bytes, double *seconds);
 	void (*forget)(RtHost *h);                  /* steps are made anew: an option has changed */
 	/* blocks of the row's kernel that a multiprocessor holds, by the driver; 0: unknown */
 	int (*resident)(RtHost *h, const RtRow *row);

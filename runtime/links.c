@@ -4,7 +4,8 @@
  * sums, with nothing computed beside it, and the rate (bytes of the sums a second); --links: lines of a description
  * for `mantou scale` (frontend/cluster_file.c): start and bytes/s each way between two processes of a node, and of two
  * nodes, and the rate of adding what arrives. The first two ranks of a node, or of two nodes, move 8 bytes and 4 MiB
- * to each other at once; the best of several turns counts, as a busy machine only makes them longer. */
+ * to each other at once (their devices 16 MiB); the best of several turns counts, as a busy machine only makes them
+ * longer. */
 #include "comm.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 
 /* the part of an epoch that is worth a warning */
 #define LINK_SLOW 0.2
-enum { LINK_TURNS = 20, LINK_BYTES = 4 << 20, LINK_HOST = 64 };
+enum { LINK_TURNS = 20, LINK_BYTES = 4 << 20, LINK_DEVICE_BYTES = 16 << 20, LINK_HOST = 64 };
 
 typedef struct Link { int a, b; double start, both; uint8_t *out, *in; } Link;
 
@@ -48,6 +49,24 @@ link_measure(RtHost *h, void *cx)
 	}
 }
 
+/* The same of their devices, on the calling thread. */
+static bool
+link_devices(RtHost *h, Link *l)
+{
+	int other = h->rank == l->a ? l->b : l->a;
+	double t;
+
+	l->start = l->both = 1e300;
+	for (int i = 0; i < 2 * LINK_TURNS; i++) {
+		double *least = i < LINK_TURNS ? &l->start : &l->both;
+
+		if (!h->image->device->link(h, other, i < LINK_TURNS ? 8 : LINK_DEVICE_BYTES, &t))
+			return false;
+		*least = t < *least ? t : *least;
+	}
+	return true;
+}
+
 /* The first pair of ranks on one host, or on two; false: there is none. */
 static bool
 link_pair(const RtHost *h, const char *hosts, bool inside, Link *l)
@@ -59,12 +78,22 @@ link_pair(const RtHost *h, const char *hosts, bool inside, Link *l)
 	return false;
 }
 
-/* Bytes of a tensor that are added in a second, by the threads. */
-static double
-link_sums(const Link *l)
+/* Bytes of a tensor that are added in a second, by the threads, or rank 0's device. False after rt_fail. */
+static bool
+link_sums(RtHost *h, const Link *l, double *rate)
 {
 	double best = 1e300;
 
+	for (int i = 0; i < LINK_TURNS && h->image->device && h->rank == 0; i++) {
+		double t;
+
+		if (!h->image->device->adds(h, LINK_DEVICE_BYTES, &t))
+			return false;
+		best = t < best ? t : best;
+	}
+	*rate = LINK_DEVICE_BYTES / best;
+	if (h->image->device)
+		return true;
 	memset(l->out, 0, LINK_BYTES);
 	memset(l->in, 0, LINK_BYTES);
 	for (int i = 0; i < LINK_TURNS; i++) {
@@ -74,7 +103,8 @@ link_sums(const Link *l)
 		t = rt_now() - begin;
 		best = t < best ? t : best;
 	}
-	return LINK_BYTES / best;
+	*rate = LINK_BYTES / best;
+	return true;
 }
 
 bool
@@ -85,9 +115,8 @@ rt_links(RtHost *h)
 	uint8_t *hosts = NULL;
 	Link l = {.out = rt_large(LINK_BYTES), .in = rt_large(LINK_BYTES)};
 	char text[1024] = "";
+	double bytes = h->image->device ? LINK_DEVICE_BYTES : LINK_BYTES, sums;
 
-	if (h->image->device)
-		return rt_fail(&h->error, "--links measures links between hosts' processes, not between their devices");
 	if (!l.out || !l.in)
 		return rt_fail(&h->error, "out of memory for messages of %d MiB", LINK_BYTES >> 20);
 	gethostname(mine, sizeof mine - 1);
@@ -100,7 +129,10 @@ rt_links(RtHost *h)
 		if (!link_pair(h, (const char *)hosts, inside, &l))
 			continue;
 		if (h->rank == l.a || h->rank == l.b) {
-			h->comm->run(h, link_measure, &l);
+			if (!h->image->device)
+				h->comm->run(h, link_measure, &l);
+			else if (!link_devices(h, &l))
+				return false;
 			both[0] = l.start;
 			both[1] = l.both;
 		}
@@ -109,12 +141,14 @@ rt_links(RtHost *h)
 		seen = (double *)(void *)(all + at[l.a]);
 		snprintf(text + strlen(text), sizeof text - strlen(text), "link %s %.3gus %.4gGB/s\n",
 		         inside ? "inside" : "between", seen[0] * 1e6,
-		         LINK_BYTES / (seen[1] > seen[0] ? seen[1] - seen[0] : seen[1]) * 1e-9);
+		         bytes / (seen[1] > seen[0] ? seen[1] - seen[0] : seen[1]) * 1e-9);
 		free(all);
 		free(at);
 	}
 	free(hosts);
-	printf("%ssum %.4gGB/s\n", text, link_sums(&l) * 1e-9);
+	if (!link_sums(h, &l, &sums))
+		return false;
+	printf("%ssum %.4gGB/s\n", text, sums * 1e-9);
 	free(l.out);
 	free(l.in);
 	return true;

@@ -239,6 +239,11 @@ bool cuda_shards_merge(RtHost *h);
 bool cuda_shards_earlier(Chain *h);
 bool cuda_shards_exchange(Chain *h);
 bool cuda_shards_spread(Chain *h);                      /* behind an update that processes share */
+/* a kernel of theirs, of so many blocks */
+bool cuda_shards_kernel(Chain *h, CuFunction f, int64_t blocks, void **parameter, const char *what);
+/* links.c */
+bool cuda_link(RtHost *h, int other, int64_t bytes, double *seconds);
+bool cuda_adds(RtHost *h, int64_t bytes, double *seconds);
 /* run.c */
 bool cuda_scalars(Cuda *c, const RtGraph *g);           /* of a call, to where the graph reads them */
 bool cuda_events(Cuda *c, int n);

@@ -591,5 +591,7 @@ const RtDevice rt_cuda = {
         .merge = cuda_shards_merge,
         .exchange = cuda_exchange,
         .forget = cuda_forget,
+        .link = cuda_link,
+        .adds = cuda_adds,
         .resident = cuda_resident,
 };

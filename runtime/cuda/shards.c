@@ -39,6 +39,12 @@ put_kernel(Chain *h, CuFunction f, int64_t threads, void **parameter, const char
 	return cuda_chain_add(h, &node) || rt_context(&h->c->h->error, "kernel %s", what);
 }
 
+bool
+cuda_shards_kernel(Chain *h, CuFunction f, int64_t blocks, void **parameter, const char *what)
+{
+	return put_kernel(h, f, blocks * SHARD_THREADS, parameter, what);
+}
+
 /* Over bytes [low, high) of the range; pointers are to its beginning. */
 static bool
 put_sum(Chain *h, CuPtr out, CuPtr left, CuPtr right, int64_t low, int64_t high)

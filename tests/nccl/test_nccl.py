@@ -343,6 +343,13 @@ def what_an_exchange_costs():
     assert 0.9e-5 < r["exchange_ms"]["median"] * 1e-3 / r["exchange_bytes"] < 3e-5, r
     r = bench("--synthetic")
     assert r["hidden_share"] < 0.5, r
+    lines = run(3, program("small", "--shard-optimizer"), "bench", "--links", MANTOU_NCCL_RATE="200000000")[0]
+    link = re.fullmatch(r"link inside ([0-9.e+]+)us ([0-9.e+]+)GB/s\nsum [0-9.e+]+GB/s\n", lines)
+    assert link and 0.05 < float(link[2]) < 0.21, lines
+    with open("cluster", "w") as f:
+        f.write("node 1 of 4\nrate 100 batch 30\n" + lines)
+    subprocess.run([MANTOU, "scale", os.path.join(here, "small.net"), "--cluster", "cluster", "--processes", "1,2"],
+                   check=True, capture_output=True)
     r = bench("--synthetic", "--no-exchange")
     assert r["hidden_share"] == 0 and r["exchange_bytes"] == 0, r
 
