@@ -93,6 +93,9 @@ graph_clone_into(Module *m, const Graph *g)
 			v.kernel = copy_text(a, v.kernel);
 			vec_push(a, &gr.variant, v);
 		}
+		memset(&gr.launch, 0, sizeof gr.launch);
+		for (uint32_t k = 0; k < g->group.at[i].launch.n; k++)
+			vec_push(a, &gr.launch, g->group.at[i].launch.at[k]);
 		vec_push(a, &r->group, gr);
 	}
 }

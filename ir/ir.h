@@ -239,6 +239,9 @@ typedef struct Group {
 	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of
 	 * theirs */
 	VEC(GroupVariant) variant;
+	/* by its kernels, in their order: the number of the launch (launch.c), -1: one of its own, where it stands.
+	 * None: all are such */
+	VEC(int32_t) launch;
 	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;
 
@@ -390,6 +393,17 @@ bool steady_for(const Graph *g, const bool *steady, Val v, int32_t group);
 void group_room(Group *gr);
 /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
 bool group_is_map(const Graph *g, int group);
+/* ---- launch.c */
+typedef struct MemSpan { int64_t from, to; } MemSpan;   /* bytes of the arena */
+typedef struct Touched { VEC(MemSpan) read, written; } Touched;
+/* What the kernels of a group read and write, all of them, of a planned graph; the group's workspace as well, which may
+ * be the place of what another group's kernels read. */
+void group_touches(const Graph *g, int group, Touched *t, Arena *a);
+void touched_add(Touched *all, const Touched *one, Arena *a);
+/* NULL: a and b may run in any order, or what b does to a, as a format that takes a's name. */
+const char *touched_meet(const Touched *b, const Touched *a);
+/* NULL, or why kernels cannot be launched as Group.launch says. */
+const char *launches_wrong(const Graph *g, Arena *a);
 /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the
  * operand's place */
 bool view_moves_nothing(const Graph *g, const Op *op);

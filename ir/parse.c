@@ -464,7 +464,23 @@ parse_brace_end(Parse *p)
 
 /* ---------------------------------------------------------------- graphs */
 
-/* group #0 NAME "kernel" workspace 64 at 4096 kept 128 kept_at 8192 once record "key" */
+/* launch 3, none: by the group's kernels */
+static bool
+parse_launch(Parse *p, Group *gr)
+{
+	if (gr->launch.n)
+		return p_error(p, p_loc(p), "a group's launches are written once");
+	do {
+		int64_t number = -1;
+
+		if (!p_keyword(p, "none") && !p_int(p, 0, INT32_MAX, "a launch's number", &number))
+			return false;
+		vec_push(p->g->arena, &gr->launch, (int32_t)number);
+	} while (p_char(p, ','));
+	return true;
+}
+
+/* group #0 NAME "kernel" workspace 64 at 4096 kept 128 kept_at 8192 once launch 3, none record "key" */
 static bool
 parse_group(Parse *p)
 {
@@ -496,12 +512,15 @@ parse_group(Parse *p)
 				return false;
 		} else if (p_keyword(p, "once")) {
 			gr.once = true;
+		} else if (p_keyword(p, "launch")) {
+			if (!parse_launch(p, &gr))
+				return false;
 		} else if (p_keyword(p, "record")) {
 			p_space(p);
 			if (!(gr.record = p_quoted(p)))
 				return false;
 		} else {
-			return p_error(p, p_loc(p), "workspace, at, kept, kept_at, once or record expected");
+			return p_error(p, p_loc(p), "workspace, at, kept, kept_at, once, launch or record expected");
 		}
 	}
 	vec_push(p->g->arena, &p->g->group, gr);

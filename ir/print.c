@@ -323,6 +323,13 @@ print_group(Buf *b, const Group *gr, int number)
 		buf_printf(b, " kept_at %lld", (long long)gr->kept_offset);
 	if (gr->once)
 		buf_printf(b, " once");
+	for (uint32_t i = 0; i < gr->launch.n; i++) {
+		buf_printf(b, i ? ", " : " launch ");
+		if (gr->launch.at[i] < 0)
+			buf_printf(b, "none");
+		else
+			buf_printf(b, "%d", (int)gr->launch.at[i]);
+	}
 	if (gr->record) {
 		buf_printf(b, " record ");
 		print_quoted(b, gr->record);

@@ -228,6 +228,26 @@ typedef struct TargetNarrow {
 	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
 } TargetNarrow;
 
+/* A kernel of a planned module, as the target would emit it. */
+typedef struct LaunchKernel {
+	int group;               /* -1: of an op outside groups */
+	const char *name;
+	uint32_t function;       /* the same number: the same function, with other offsets */
+	/* its function takes all that tells shapes apart as parameters: its kernels can be one launch, with a table */
+	bool flat;
+	bool small;              /* one block whose threads do not meet: any of these can be one launch, a block each */
+	bool once, join, early;  /* as KernelRec has it (codegen.h) */
+} LaunchKernel;
+typedef struct LaunchKernels { VEC(LaunchKernel) at; } LaunchKernels;
+
+/* What pass launch asks of a target with TARGET_joins_launches. NULL hook: it joins none. */
+typedef struct TargetLaunch {
+	int most;                /* kernels of a launch */
+	/* Kernels of the graphs of a planned module, by graph, in the order in which they would be launched one by one:
+	 * those of groups that run once first. None of loops. In a. */
+	void (*kernels)(const struct Target *t, const Module *m, Arena *a, LaunchKernels *out);
+} TargetLaunch;
+
 /* Kernels with parameters: tuning files, `tune`, `explain`. NULL hooks: it has none. */
 typedef struct TargetTuning {
 	/* May a tuning file choose the parameters of a kernel of this text? */
@@ -282,6 +302,7 @@ typedef struct Target {
 	TargetLayout layout;
 	TargetNarrow narrow;
 	TargetTuning tuning;
+	TargetLaunch launch;
 } Target;
 
 static inline bool

@@ -401,6 +401,23 @@ check_groups(Verify *v)
 	check_unique(v, names, g->group.n, "groups");
 }
 
+/* Asked of a graph whose other places are right. */
+static void
+check_launches(Verify *v)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < v->g->group.n; i++)
+		any |= v->g->group.at[i].launch.n > 0;
+	if (!any || v->found)
+		return;
+	const char *wrong = v->stage < STAGE_planned ? "launches have numbers from stage planned on"
+	                                             : launches_wrong(v->g, v->scratch);
+
+	if (wrong)
+		complain(v, NULL, "%s", wrong);
+}
+
 /* Values that another group reads, and results, must lie somewhere; what has a place must lie inside the arena. */
 static void
 check_places(Verify *v)
@@ -471,6 +488,7 @@ check_graph(Verify *v, const Graph *g)
 	check_groups(v);
 	if (v->stage >= STAGE_planned && !g->is_loop && !v->found)
 		check_places(v);
+	check_launches(v);
 }
 
 /* ---------------------------------------------------------------- modules */

@@ -217,7 +217,7 @@ def test_text(p):
             first.group(0).replace("mr=6", "mr=5"),
             "the first must be its own kernel",
         ),
-        ("a group's word", " record ", " recorded ", "kept_at, once or record expected"),
+        ("a group's word", " record ", " recorded ", "once, launch or record expected"),
         ("parameters of a variant", "mr=4,", "mr=61,", "is no plan that can run"),
     ):
         open(path, "w").write(ir.replace(old, new, 1))
