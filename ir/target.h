@@ -236,7 +236,8 @@ typedef struct LaunchKernel {
 	/* its function takes all that tells shapes apart as parameters: its kernels can be one launch, with a table */
 	bool flat;
 	bool small;              /* one block whose threads do not meet: any of these can be one launch, a block each */
-	bool once, join, early;  /* as KernelRec has it (codegen.h) */
+	const char *alone;       /* why it shares no launch; NULL: it may */
+	bool once, early;        /* as KernelRec has it (codegen.h) */
 } LaunchKernel;
 typedef struct LaunchKernels { VEC(LaunchKernel) at; } LaunchKernels;
 

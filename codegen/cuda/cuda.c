@@ -461,8 +461,9 @@ states_find(CuProgram *p, const Module *m)
 	}
 }
 
-void
-cu_module_emit(CuProgram *p, const Module *m, const char *arch)
+/* The kernels of all graphs, each a launch of its own. */
+static void
+module_kernels(CuProgram *p, const Module *m)
 {
 	states_find(p, m);
 	for (uint32_t i = 0; i < m->graph.n; i++) {
@@ -477,14 +478,56 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		groups_emit(p, m, gk, false);
 		vec_push(p->a, &p->ks.graph, gk);
 	}
+	program_mark_joins(m, &p->ks, p->a);
+	p->cuts = program_mark_cuts(m, &p->ks, p->a);
+}
+
+/* What pass launch asks. Whether kernels share a function is told by their text alone: does it ask for an index, which
+ * addresses are one parameter? */
+static void
+cuda_kernels(const Target *t, const Module *m, Arena *a, LaunchKernels *out)
+{
+	CuProgram p = {.a = arena_new()};
+	const char *context = bug_context;
+
+	(void)t;
+	module_kernels(&p, m);
+	for (uint32_t i = 0, j = 0; i < m->graph.n; i++) {
+		if (m->graph.at[i]->is_loop)
+			continue;
+		const GraphKernels *gk = p.ks.graph.at[j++];
+
+		for (uint32_t k = 0; k < gk->k.n; k++) {
+			const KernelRec *r = &gk->k.at[k];
+
+			vec_push(a, &out[i].at,
+			         ((LaunchKernel){.group = r->group,
+			                         .name = arena_strdup(a, r->name),
+			                         .function = (uint32_t)r->fn,
+			                         .flat = p.fn.at[r->fn].flat,
+			                         .small = cu_is_small(&p, r),
+			                         .once = r->once,
+			                         .alone = r->join  ? "it waits for other shards"
+			                                  : r->cut ? "processes share it, a part for each"
+			                                           : NULL,
+			                         .early = r->early}));
+		}
+	}
+	bug_context = context;
+	buf_free(&p.text);
+	arena_free(p.a);
+}
+
+const char *
+cu_module_emit(CuProgram *p, const Module *m, const char *arch)
+{
+	module_kernels(p, m);
 	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
 	buf_printf(&p->text, "%s", cuda_prelude);
 	p->small = small_integers(m);
 	buf_printf(&p->text, "%s", p->small);
-	program_mark_joins(m, &p->ks, p->a);
 	program_mark_buckets(m, &p->ks, p->a);
-	p->cuts = program_mark_cuts(m, &p->ks, p->a);
-	cu_merge(p, m);
+	return cu_merge(p);
 }
 
 /* Functions are compiled in parts: threads share them, and what a change leaves alone is found in the cache. Returns
@@ -609,8 +652,8 @@ cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	const char *error;
 
 	(void)t;
-	cu_module_emit(&p, m, o->arch);
-	error = program_emit(&p, m, o, out);
+	error = cu_module_emit(&p, m, o->arch);
+	error = error ? error : program_emit(&p, m, o, out);
 	error = error ? arena_strdup(m->arena, error) : NULL;
 	buf_free(&p.text);
 	arena_free(p.a);
@@ -704,4 +747,6 @@ const Target cuda_target = {
 	.tuning.version = cuda_kernel_version,
 	.tuning.space = cuda_space,
 	.tuning.forecast = cuda_forecast,
+	.launch.most = CU_LAUNCH,
+	.launch.kernels = cuda_kernels,
 };

@@ -250,8 +250,11 @@ void cu_map_emit(Cuda *c, const Out *out, int n);       /* all of one shape */
 Scope cu_vectors_open(Cuda *c, int vec, Ix i, Ix count);
 /* does the open kernel name an index that a flat one does not have? */
 bool cu_asks_index(const Cuda *c);
-/* kernels of one function that do not depend on each other into one launch; then the program's text */
-void cu_merge(CuProgram *p, const Module *m);
+enum { CU_LAUNCH = 256 }; /* kernels of a launch: the table lies in 64 KB of constant memory with others */
+/* one block, whose threads do not meet: it may share a launch with any other such */
+bool cu_is_small(const CuProgram *p, const KernelRec *k);
+/* Kernels into the launches that the plan says; then the program's text. NULL, or why that cannot be. */
+const char *cu_merge(CuProgram *p);
 
 /* ---- group.c */
 bool cu_special_op(const Op *op);                       /* has a kernel of its own */

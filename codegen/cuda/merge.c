@@ -1,108 +1,21 @@
-/* merge.c: launches joined, and the program's text.
+/* merge.c: kernels into launches, and the program's text.
  *
- * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c, totals.c) none of which
- * reads or writes what another writes, those of one function become one launch: its offsets and counts stand in a table
- * in constant memory, and a block finds its kernel there. So the optimizer takes a few launches for all parameters, and
- * so do their copies in 16 bits and what their gradients are reduced to; not those that processes share, each of which
- * has its own part of few. Small kernels of one block each become one
- * launch too, whatever their functions. Functions that nothing calls any more are left out; the text follows the order
- * of calls. */
+ * In: the kernels of every graph, one after the other; for each the launch that pass launch gave it (Group.launch,
+ * ir/launch.c).   Out: launches in the order of their numbers. Kernels of one flat function (maps.c, totals.c): its
+ * offsets and counts stand in a table in constant memory, and a block finds its kernel there. So the optimizer takes a
+ * few launches for all parameters, and so do their copies in 16 bits and what their gradients are reduced to; not those
+ * that processes share, each of which has its own part of few. Small kernels of one block each, whatever their
+ * functions: a block to each. A text may say of others that they share a launch: that is an error, as they cannot.
+ * Functions that nothing calls any more are left out; the text follows the order of calls. */
 #include "cuda.h"
 #include <string.h>
 
-enum { MOST = 256 }; /* kernels of a launch: the table lies in 64 KB of constant memory with others */
+typedef struct Merge { CuProgram *p; GraphKernels *gk; Arena *a; } Merge;
 
-typedef struct Range { int64_t from, to; } Range;
-typedef struct Touched { VEC(Range) read, written; } Touched;
-typedef struct Merge { CuProgram *p; const Module *m; GraphKernels *gk; Arena *a; } Merge;
-
-/* What the kernels of rec's group read and write, all of them; the group's workspace as well, which may be the place of
- * what another group's kernels read. */
-static void
-touches(const Merge *x, const KernelRec *k, Touched *t)
+bool
+cu_is_small(const CuProgram *p, const KernelRec *k)
 {
-	const Graph *g = x->gk->g;
-
-	const Group *gr = &g->group.at[k->group];
-
-	t->read.n = t->written.n = 0;
-	if (gr->workspace > 0) {
-		Range own = {gr->workspace_offset, gr->workspace_offset + gr->workspace};
-
-		vec_push(x->a, &t->read, own);
-		vec_push(x->a, &t->written, own);
-	}
-	for (uint32_t last, i = graph_group_ops(g, k->group, &last); i < last; i++) {
-		const Op *op = &g->op.at[i];
-
-		if (op->dead || op->group != k->group)
-			continue;
-		if (op->kind == OP_store) {
-			const State *s = module_state((Module *)(uintptr_t)x->m, attr_str(op, A_state));
-
-			vec_push(x->a, &t->written, ((Range){s->offset, s->offset + type_bytes(&s->type)}));
-		}
-		for (int j = 0; j < op->nin + op->nout; j++) {
-			const ValInfo *v = val_info(g, j < op->nin ? op->in[j] : op->out[j - op->nin]);
-			Range r = {v->offset, v->offset + type_bytes(&v->type)};
-
-			if (v->offset >= 0 && j < op->nin)
-				vec_push(x->a, &t->read, r);
-			else if (v->offset >= 0 && op->kind != OP_load)
-				vec_push(x->a, &t->written, r);
-		}
-	}
-}
-
-static bool
-meet(const Touched *a, const Touched *b)
-{
-	for (uint32_t i = 0; i < a->written.n; i++) {
-		Range w = a->written.at[i];
-
-		for (uint32_t k = 0; k < b->read.n; k++)
-			if (w.from < b->read.at[k].to && b->read.at[k].from < w.to)
-				return true;
-		for (uint32_t k = 0; k < b->written.n; k++)
-			if (w.from < b->written.at[k].to && b->written.at[k].from < w.to)
-				return true;
-	}
-	return false;
-}
-
-/* One block, whose threads do not meet. */
-static bool
-is_small(const Merge *x, const KernelRec *k)
-{
-	return k->rows == 1 && x->p->fn.at[k->fn].loose;
-}
-
-/* The end of the run of kernels from `first` on that may run in any order. */
-static uint32_t
-run_end(const Merge *x, uint32_t first)
-{
-	const GraphKernels *gk = x->gk;
-	Touched all = {.read = {0}, .written = {0}}, one = all;
-	uint32_t i = first;
-
-	for (; i < gk->k.n; i++) {
-		const KernelRec *k = &gk->k.at[i];
-
-		/* what races is timed by itself */
-		if (k->group < 0 || gk->g->group.at[k->group].variant.n || k->once != gk->k.at[first].once ||
-		    /* something else runs in its place; processes have other parts of it; it runs without the rest */
-		    k->join || k->cut || k->early != gk->k.at[first].early ||
-		    !(x->p->fn.at[k->fn].flat || is_small(x, k)))
-			break;
-		touches(x, k, &one);
-		if (meet(&one, &all) || meet(&all, &one))
-			break;
-		for (uint32_t r = 0; r < one.read.n; r++)
-			vec_push(x->a, &all.read, one.read.at[r]);
-		for (uint32_t r = 0; r < one.written.n; r++)
-			vec_push(x->a, &all.written, one.written.at[r]);
-	}
-	return i;
+	return k->rows == 1 && p->fn.at[k->fn].loose;
 }
 
 /* The kernel's text, for one of `entries` that have so many blocks together: another number of the block and of the
@@ -240,56 +153,113 @@ tell_joined(Merge *x, const KernelRec *const *k, int n)
 		           x->gk->g->group.at[k[i]->group].name, k[i]->once ? "; once" : "");
 }
 
-/* The run [first, end): one kernel for each function, in the order of their first; those that are alone and small share
- * one. */
-static void
-run_join(Merge *x, GraphKernels *out, uint32_t first, uint32_t end)
+/* Why these cannot be one launch; NULL. *same: they are of one function, which takes a table. */
+static const char *
+launch_wrong(const Merge *x, const KernelRec *const *k, int n, bool *same)
 {
-	bool *taken = arena_array(x->a, bool, end - first);
-	const KernelRec *small[MOST] = {0};
-	int nsmall = 0;
+	const CuFunction *f = &x->p->fn.at[k[0]->fn];
+	bool small = true;
 
-	for (uint32_t i = first; i < end; i++) {
-		const KernelRec *same[MOST];
-		int n = 0;
-
-		for (uint32_t k = i; k < end && n < MOST && x->p->fn.at[x->gk->k.at[i].fn].flat; k++)
-			if (!taken[k - first] && x->gk->k.at[k].fn == x->gk->k.at[i].fn) {
-				same[n++] = &x->gk->k.at[k];
-				taken[k - first] = true;
-			}
-		if (n == 0 && !taken[i - first])
-			same[n++] = &x->gk->k.at[i];
-		if (n == 1 && nsmall < MOST && is_small(x, same[0])) {
-			small[nsmall++] = same[0];
-		} else if (n > 0) {
-			tell_joined(x, same, n > 1 ? n : 0);
-			vec_push(x->p->a, &out->k, n > 1 ? joined(x, same, n) : *same[0]);
-		}
+	*same = f->flat;
+	for (int i = 0; i < n; i++) {
+		*same = *same && k[i]->fn == k[0]->fn;
+		small = small && cu_is_small(x->p, k[i]);
+		if (k[i]->join || k[i]->cut || k[i]->once != k[0]->once || k[i]->early != k[0]->early)
+			return arena_printf(x->p->a,
+			                    "%s and %s run at different times, or in other processes: they "
+			                    "cannot be one launch",
+			                    k[0]->name, k[i]->name);
 	}
-	tell_joined(x, small, nsmall > 1 ? nsmall : 0);
-	if (nsmall > 0)
-		vec_push(x->p->a, &out->k, nsmall > 1 ? joined_small(x, small, nsmall) : *small[0]);
+	return *same || small ? NULL
+	                      : arena_printf(x->p->a,
+	                                     "%s and %d more are neither of one function nor small: they cannot be one "
+	                                     "launch",
+	                                     k[0]->name, n - 1);
 }
 
-static void
+/* Kernels [first, end), all of which have numbers: launches by these. behind: see graph_join. */
+static const char *
+run_join(Merge *x, GraphKernels *out, const int *number, uint32_t first, uint32_t end, uint32_t *behind)
+{
+	const KernelRec **k = arena_array(x->a, const KernelRec *, end - first);
+
+	for (int64_t now = -1, next;; now = next) {
+		int n = 0;
+		bool same;
+
+		next = INT64_MAX;
+		for (uint32_t i = first; i < end; i++)
+			next = number[i] > now && number[i] < next ? number[i] : next;
+		for (uint32_t i = first; i < end; i++)
+			if (number[i] == next) {
+				behind[i] = out->k.n;
+				k[n++] = &x->gk->k.at[i];
+			}
+		if (!n)
+			return NULL;
+		const char *wrong = n > 1 ? launch_wrong(x, k, n, &same) : NULL;
+
+		if (wrong)
+			return wrong;
+		if (n > CU_LAUNCH)
+			return arena_printf(x->p->a, "%s and %d more are too many for one launch", k[0]->name, n - 1);
+		tell_joined(x, k, n > 1 ? n : 0);
+		vec_push(x->p->a, &out->k, n == 1 ? *k[0] : same ? joined(x, k, n) : joined_small(x, k, n));
+	}
+}
+
+/* By kernel: its launch, -1. */
+static const char *
+numbers_of(const Merge *x, int *number)
+{
+	const GraphKernels *gk = x->gk;
+	int most = -1, before = -1;
+	uint32_t *part = arena_array(x->a, uint32_t, gk->g->group.n + 1);
+
+	for (uint32_t i = 0; i < gk->k.n; i++) {
+		int group = gk->k.at[i].group;
+		const Group *gr = group >= 0 ? &gk->g->group.at[group] : NULL;
+
+		number[i] = -1;
+		if (gr && part[group]++ < gr->launch.n)
+			number[i] = gr->launch.at[part[group] - 1];
+		before = number[i] < 0 ? most : before;
+		if (number[i] >= 0 && number[i] <= before)
+			return arena_printf(x->p->a, "%s is in launch %d, ahead of a kernel that has no number",
+			                    gk->k.at[i].name, number[i]);
+		most = number[i] > most ? number[i] : most;
+	}
+	for (uint32_t i = 0; i < gk->g->group.n; i++)
+		if (gk->g->group.at[i].launch.n && part[i] != gk->g->group.at[i].launch.n)
+			return arena_printf(x->p->a, "group %s has %u kernels, and launches of %u",
+			                    gk->g->group.at[i].name, (unsigned)part[i],
+			                    (unsigned)gk->g->group.at[i].launch.n);
+	return NULL;
+}
+
+static const char *
 graph_join(Merge *x)
 {
 	GraphKernels out = {.g = x->gk->g, .addressed = x->gk->addressed};
-	uint32_t *behind = arena_array(x->a, uint32_t, x->gk->k.n + 1); /* by kernel: the launch that does it */
+	uint32_t n = x->gk->k.n, *behind = arena_array(x->a, uint32_t, n + 1); /* by kernel: the launch that does it */
+	int *number = arena_array(x->a, int, n + 1);
+	const char *wrong = numbers_of(x, number);
 
-	for (uint32_t i = 0; i < x->gk->k.n;) {
-		uint32_t begin = i, end = run_end(x, i);
-
-		if (end < i + 2) {
-			vec_push(x->p->a, &out.k, x->gk->k.at[i]);
-			end = i + 1;
+	for (uint32_t i = 0, end; i < n && !wrong; i = end) {
+		for (end = i; end < n && number[end] >= 0; end++)
+			;
+		if (end > i) {
+			wrong = run_join(x, &out, number, i, end, behind);
 		} else {
-			run_join(x, &out, i, end);
+			behind[i] = out.k.n;
+			vec_push(x->p->a, &out.k, x->gk->k.at[i]);
+			end++;
 		}
-		for (i = begin; i < end; i++)
-			behind[i] = out.k.n - 1;
 	}
+	if (wrong)
+		return arena_printf(x->p->a, "graph %s: %s", out.g->name, wrong);
+	for (uint32_t i = 1; i < n; i++) /* and all before it */
+		behind[i] = behind[i] > behind[i - 1] ? behind[i] : behind[i - 1];
 	for (uint32_t i = 0; i < x->p->ks.nbucket && !strcmp(out.g->name, "train"); i++)
 		x->p->ks.bucket[i].kernel = behind[x->p->ks.bucket[i].kernel];
 	for (uint32_t i = 0; i < out.k.n; i++)
@@ -298,6 +268,7 @@ graph_join(Merge *x)
 	out.variant.n = x->gk->variant.n;
 	out.variant.cap = x->gk->variant.cap;
 	*x->gk = out;
+	return NULL;
 }
 
 typedef struct Text { CuProgram *p, *out; int *number; } Text; /* number: of each function in out, from 1; 0: not yet */
@@ -349,15 +320,18 @@ program_text(CuProgram *p)
 	p->fn.cap = new.fn.cap;
 }
 
-void
-cu_merge(CuProgram *p, const Module *m)
+const char *
+cu_merge(CuProgram *p)
 {
-	Merge x = {.p = p, .m = m, .a = arena_new()};
+	Merge x = {.p = p, .a = arena_new()};
+	const char *wrong = NULL;
 
-	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
+	for (uint32_t i = 0; i < p->ks.graph.n && !wrong; i++) {
 		x.gk = p->ks.graph.at[i];
-		graph_join(&x);
+		wrong = graph_join(&x);
 	}
-	program_text(p);
+	if (!wrong)
+		program_text(p);
 	arena_free(x.a);
+	return wrong;
 }

@@ -150,11 +150,33 @@ $cuda --arch sm_80 --emit cuda models/lenet.net -o "$dir/lenet.cu"
 sed -n 's/^.. graph [a-z]*, group \([a-z0-9_]*\): .*/\1/p' "$dir/lenet.cu" | grep -v '^-$' | sort -u >"$dir/kernels"
 sed -n 's/^ *group #[0-9]* \([a-z0-9_]*\).*/\1/p' "$dir/lenet.ir" | sort >"$dir/groups"
 same "kernels for each group" "$dir/kernels" "$dir/groups"
+# launches: the plan says which kernels share one, and its text is followed; launch SED
+launch() {
+	sed "$1" "$dir/lenet.ir" >"$dir/launch.ir"
+	if cmp -s "$dir/lenet.ir" "$dir/launch.ir"; then bad "launches: sed changes nothing: $1"; fi
+}
+t "launches of two kernels and more" 0 '' grep -q 'group #[0-9]* train_add_dense1_[0-9]* "map" launch 2$' "$dir/lenet.ir"
+t "they are explained" 0 '4 kernels of one function are a launch, with a table .*launch.table; train' "$mantou" explain --target cuda --arch sm_80 models/lenet.net
+t "and why others are none" 0 'declined .*(reads what train|writes what train|kernels beside it has its function).*launch' "$mantou" explain --target cuda --arch sm_80 models/lenet.net
+launch '/train_add_dense1_/s/launch 2$/launch 9/'
+t "a launch less one kernel" 0 '' "$mantou" opt "$dir/launch.ir" --target cuda --arch sm_80 --emit cuda -o "$dir/launch.cu"
+ok "is in the code" sh -c "grep -q '^KERNEL train_add_[a-z0-9_]*_and_3' '$dir/lenet.cu' && ! grep -q '^KERNEL train_add_[a-z0-9_]*_and_3' '$dir/launch.cu' && grep -q '^KERNEL train_add_[a-z0-9_]*_and_2' '$dir/launch.cu'"
+launch '/train_add_dense1_/s/launch 2$/launch 1/'
+t "a launch of two functions" 1 'graph train: train_add_[a-z0-9_]* and [0-9]+ more are neither of one function nor small' "$mantou" build "$dir/launch.ir" --target cuda --arch sm_80 --emit cuda -o "$dir/launch.cu"
+launch '/train_add_dense1_/s/launch 2$/launch 2, 2/'
+t "a launch of a kernel that is not there" 1 'is not well formed|together, or not in their order' "$mantou" build "$dir/launch.ir" --target cuda --arch sm_80 --emit cuda -o "$dir/launch.cu"
+launch '/train_add_dense1_/s/launch 2$/launch 2, 9/'
+t "a launch of one more" 1 'has 1 kernels, and launches of 2' "$mantou" build "$dir/launch.ir" --target cuda --arch sm_80 --emit cuda -o "$dir/launch.cu"
+launch 's/launch [0-9]*$//'
+"$mantou" opt "$dir/launch.ir" --target cuda --arch sm_80 --emit cuda -o "$dir/launch.cu"
+$cuda --arch sm_80 --disable launch --emit cuda models/lenet.net -o "$dir/apart.cu"
+same "no launches in the text, or --disable launch" "$dir/launch.cu" "$dir/apart.cu"
+t "no two kernels are one" 1 '' grep -q 'in one launch' "$dir/apart.cu"
 once="--arch sm_80 --precision bf16 models/mlp.net"
 $cuda $once --emit cuda -o "$dir/mlp.cu"
 "$mantou" dump --target cuda --stage planned $once -o "$dir/mlp.ir"
 sed -n 's/^.. graph [a-z]*, group \([a-z0-9_]*\): .*; once .*/\1/p' "$dir/mlp.cu" | sort -u >"$dir/kernels"
-sed -n 's/^ *group #[0-9]* \([a-z0-9_]*\) .* once$/\1/p' "$dir/mlp.ir" | sort >"$dir/groups"
+sed -n 's/^ *group #[0-9]* \([a-z0-9_]*\) .* once\( launch [0-9]*\)*$/\1/p' "$dir/mlp.ir" | sort >"$dir/groups"
 same "kernels that run once are the groups that do" "$dir/kernels" "$dir/groups"
 t "they come first in their graph" 0 'group eval_cast_[a-z0-9_]*: .*; once' sh -c "grep '^/. graph eval' '$dir/mlp.cu' | head -n 1"
 $cuda $once --disable keep --emit cuda -o "$dir/mlp.cu"

@@ -10,6 +10,7 @@
  * each run. */
 #define TEST_TARGET "cuda"
 #include "../../codegen/cuda/emit/emit.h"
+#include "../../passes/pass.h"
 #include "../../runtime/rt.h"
 
 typedef struct Code { void *module; CuProgram p; } Code;
@@ -90,7 +91,14 @@ code_load(Code *c, Module *m, const char *arch)
 	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
 
 	c->p = (CuProgram){.a = m->arena};
-	cu_module_emit(&c->p, m, arch);
+	PassCtx joins = {.module = m, .target = target_named("cuda"), .arch = arch, .opt = 2, .only = "launch"};
+
+	for (uint32_t i = 0; i < m->graph.n; i++) /* of the kernels that it had before */
+		for (uint32_t k = 0; k < m->graph.at[i]->group.n; k++)
+			m->graph.at[i]->group.at[k].launch.n = 0;
+	error = passes_run(m, &joins) ? cu_module_emit(&c->p, m, arch) : "pass launch fails";
+	if (error)
+		return error;
 	if (getenv("CPU_TEST_DUMP"))
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
 	job.source = c->p.text.at;

@@ -226,6 +226,20 @@ def weights_held_by_several_blocks():
 
 
 @test
+def launches_one_by_one():
+    """Without pass launch every kernel is launched by itself: more launches, the same bits in every sink mode."""
+    for net, precision in (("resnet", "bf16"), ("lenet", "f16"), ("gpt", "f32")):
+        together, apart = program(net, precision), program(net, precision, "cuda", "--disable", "launch")
+        train(together, "t")
+        for sink in ("off", "epoch"):
+            train(apart, "a", "--sink", sink)
+            assert bits("a") == bits("t"), "%s %s, --sink %s" % (net, precision, sink)
+        few, many = (counted(i, "--steps", "1", "--no-eval", "--sink", "off")["kernel_launches"]
+                     for i in (together, apart))
+        assert few < many, (net, few, many)
+
+
+@test
 def overflows_change_nothing_but_the_scale():
     path = os.path.join(root, "tests", "train", "f16", "overflow.net")
     for more in ([], ["-D", "batches=2", "-D", "clip=1.0"]):

@@ -24,8 +24,8 @@ typedef struct CuProgram {
 	int cuts;                       /* updates that processes share */
 	int variant;                    /* of the group that is emitted (Group.variant); 0: its own kernel */
 } CuProgram;
-/* p: zeros and an arena; text and fn are p's to free */
-void cu_module_emit(CuProgram *p, const Module *m, const char *arch);
+/* p: zeros and an arena; text and fn are p's to free. NULL, or what is wrong with the plan's launches, in p's arena */
+const char *cu_module_emit(CuProgram *p, const Module *m, const char *arch);
 /* PTX, a cubin or both of CUDA C text. lines: with the text's line numbers for debuggers, twice the size; strict: a
  * contraction that keeps registers in memory in its loop, or whose products wait for each other, is an error, not a
  * note: it is right and slow. */

@@ -2,10 +2,10 @@
  *
  * In: a group that reduces one tensor over all axes, with elementwise ops before and numbers behind.   Out: one kernel
  * in pieces by shape, a block to each: elements are told apart by their number in memory alone, so all tensors share a
- * function whose parameters are the number of elements and that of pieces, and merge.c makes one launch for the tensors
- * that stand together. The block that comes last joins the pieces in the tree of its threads. Tickets and pieces are
- * the launch's own memory, not the plan's, as kernels of one launch run at one time: ENTRY, ENTRIES, PART0 and PARTS
- * say which of them are this kernel's (prelude.cu: of a launch by itself).
+ * function whose parameters are the number of elements and that of pieces, and pass launch makes one launch for the
+ * tensors that stand together. The block that comes last joins the pieces in the tree of its threads. Tickets and
+ * pieces are the launch's own memory, not the plan's, as kernels of one launch run at one time: ENTRY, ENTRIES, PART0
+ * and PARTS say which of them are this kernel's (prelude.cu: of a launch by itself).
  * Left to rows.c: batches of any size, reductions of two passes or with an index, views, operands that lie in another
  * order, values of the tensor's size that others read. */
 #include "../contract/gemm.h"
