@@ -266,6 +266,17 @@ void loop_close(Emit *e);
 #define GRAINS(e, i, grain, n) LOOP(e, i, grains_lo(e, grain), grains_hi(e, grain, k64(e, n)), 1)
 static inline V grains_lo(Emit *e, int64_t grain) { return i_mul_k(e, e->arg_t0, grain); }
 static inline V grains_hi(Emit *e, int64_t grain, V n) { return i_min(e, i_mul_k(e, e->arg_t1, grain), n); }
+/* In the loops that `opened` opens, which says how many: none, one or several. */
+#define LOOPS(e, opened) LOOPS_LINE(e, opened, __LINE__)
+#define LOOPS_LINE(e, opened, line) LOOPS_AT(e, opened, line)
+#define LOOPS_AT(e, opened, line) LOOPS_NAMED(e, opened, loops##line, once##line)
+#define LOOPS_NAMED(e, opened, n, once) for (int n = opened, once = 1; once; loops_close(e, n), once = 0)
+static inline void
+loops_close(Emit *e, int n)
+{
+	while (n-- > 0)
+		loop_close(e);
+}
 /* Loops over a set of axes of t, the first outermost, their indices into ix. */
 bool axes_open(Emit *e, const Type *t, uint32_t axes, Ix *ix);
 void axes_close(Emit *e, uint32_t axes);

@@ -253,14 +253,13 @@ product_run(Emit *e, const Product *p, V rows, V a, V b, V c, V nk, V acc)
 {
 	Mem left = mem_axes(e, a, BY(p->am)), right = mem_axes(e, b, BY(p->b_panel)),
 	    out = mem_axes(e, c, BY(p->cm), BY((int64_t)p->p.nv * p->p.lanes * 4)); /* [row][panel] */
-	V at = k64(e, S_NK), lo, count;
+	V at = k64(e, S_NK);
 
 	LLVMBuildStore(here(e), nk, LLVMBuildInBoundsGEP2(here(e), e->l->i64, p->strides, &at, 1, ""));
 	TIMES(e, panel, p->npanel) {
-		tiles_open(e, rows, p->p.mr, &lo, &count);
-		tile_call(e, &p->tiles, count, panel, p->npanel, mem_at(e, &left, lo), mem_at(e, &right, panel),
-		          mem_at(e, &out, lo, panel), NULL, NULL, p->strides, acc);
-		loop_close(e);
+		TILES(e, lo, count, rows, p->p.mr)
+			tile_call(e, &p->tiles, count, panel, p->npanel, mem_at(e, &left, lo), mem_at(e, &right, panel),
+			          mem_at(e, &out, lo, panel), NULL, NULL, p->strides, acc);
 	}
 }
 

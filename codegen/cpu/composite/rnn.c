@@ -306,27 +306,29 @@ panel_forward(const RnnMain *m, const Forward *f, V panel, V t, V from, V to)
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
-	V part[2] = {panel, i_add_k(e, panel, s->npanel)}, at, count;
+	V part[2] = {panel, i_add_k(e, panel, s->npanel)};
 	Mem rows_from = mem_axes(e, from, BY(s->state_row)), parts = mem_axes(e, f->sums.base, BY(nr * 4));
 
-	tiles_open(e, i_div_k(e, i_sub(e, m->hi, m->lo), f->together), s->p.mr, &at, &count);
-	V first = i_add(e, m->lo, i_mul_k(e, at, f->together)), rows = i_mul_k(e, count, f->together);
+	TILES(e, at, count, i_div_k(e, i_sub(e, m->hi, m->lo), f->together), s->p.mr) {
+		V first = i_add(e, m->lo, i_mul_k(e, at, f->together)), rows = i_mul_k(e, count, f->together);
 
-	for (int i = 0; i < f->sides; i++)
-		gates_copy(m, first, rows, part[i], t, mem_at(e, &f->input, k64(e, i)));
-	if (f->sides == 1)
-		gates_fetch(m, first, rows, panel, t);
-	if (s->halves)
-		rnn_halves_tile(m, i_div_k(e, first, 2), count, mem_at(e, &f->halves_weights, panel), f->products,
-		                f->sums.base);
-	for (int i = 0; i < s->parts && !s->halves; i++)
-		tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &rows_from, first),
-		          mem_at(e, &f->weights, panel, k64(e, i)), mem_at(e, &parts, k64(e, i)), NULL, NULL,
-		          m->strides, NULL);
-	for (int i = 0; i < f->sides; i++)
-		gates_tile(m, mem_at(e, &f->sums, k64(e, i)), mem_at(e, &f->input, k64(e, i)), first, rows, part[i], t,
-		           from, to);
-	loop_close(e);
+		for (int i = 0; i < f->sides; i++)
+			gates_copy(m, first, rows, part[i], t, mem_at(e, &f->input, k64(e, i)));
+		if (f->sides == 1)
+			gates_fetch(m, first, rows, panel, t);
+		if (s->halves)
+			rnn_halves_tile(m, i_div_k(e, first, 2), count, mem_at(e, &f->halves_weights, panel),
+			f->products,
+			                f->sums.base);
+		for (int i = 0; i < s->parts && !s->halves; i++)
+			tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &rows_from, first),
+			          mem_at(e, &f->weights, panel, k64(e, i)), mem_at(e, &parts, k64(e, i)), NULL, NULL,
+			          m->strides, NULL);
+		for (int i = 0; i < f->sides; i++)
+			gates_tile(m, mem_at(e, &f->sums, k64(e, i)), mem_at(e, &f->input, k64(e, i)), first, rows,
+			           part[i],
+			           t, from, to);
+	}
 }
 
 /* By units turn 0 makes the states ready, turn i does step i - 1, and the last one hands the states on; by examples all
@@ -489,7 +491,7 @@ products_back(const RnnMain *m, V grads)
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
-	V weights = m->weights, dh = state_region(m, 0).base, at, count;
+	V weights = m->weights, dh = state_region(m, 0).base;
 	/* [example], [panel], [example][panel] */
 	Mem left = mem_axes(e, grads, BY(s->grad_row)),
 	    right = mem_dense(e, weights, DT_f32, s->npanel, s->gates * s->h, nr),
@@ -500,12 +502,13 @@ products_back(const RnnMain *m, V grads)
 		return;
 	}
 	LOOP(e, panel, m->panel, m->panels, 1) {
-		tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
-		V first = i_add(e, m->lo, at);
+		TILES(e, at, count, i_sub(e, m->hi, m->lo), s->p.mr) {
+			V first = i_add(e, m->lo, at);
 
-		tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &left, first), mem_at(e, &right, panel),
-		          mem_at(e, &sums, first, panel), NULL, NULL, m->strides, k64(e, 1));
-		loop_close(e);
+			tile_call(e, &m->tiles, count, panel, s->npanel, mem_at(e, &left, first),
+			          mem_at(e, &right, panel), mem_at(e, &sums, first, panel), NULL, NULL, m->strides,
+			          k64(e, 1));
+		}
 	}
 }
 

@@ -83,8 +83,8 @@ rnn_halves_back(const RnnMain *m, V grads, V weights, V dh)
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, pairs = ceil_div(s->n.n, 2);
-	V base = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div_k(e, m->lo, 2), hi = i_div_k(e, m->hi, 2), at,
-	  count, x[PRODUCTS], r[QUARTERS];
+	V base = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div_k(e, m->lo, 2), hi = i_div_k(e, m->hi, 2),
+	  x[PRODUCTS], r[QUARTERS];
 	/* weights [panel][product]; products as they are made, [product][pair][panel], and read,
 	 * [product][pair][number]; gradients [below][aside][pair][number] */
 	Mem panels = mem_axes(e, weights, BY(bytes), BY(s->npanel * bytes)),
@@ -96,11 +96,11 @@ rnn_halves_back(const RnnMain *m, V grads, V weights, V dh)
 	TIMES(e, q, PRODUCTS) TIMES(e, panel, s->npanel) {
 		Mem of_panel = mem_part(e, &panels, panel);
 
-		tiles_open(e, i_sub(e, hi, lo), s->p.mr, &at, &count);
-		V pair = i_add(e, lo, at);
+		TILES(e, at, count, i_sub(e, hi, lo), s->p.mr) {
+			V pair = i_add(e, lo, at);
 
-		halves_call(m, q, pair, count, mem_at(e, &of_panel, q), mem_at(e, &made, q, pair, panel));
-		loop_close(e);
+			halves_call(m, q, pair, count, mem_at(e, &of_panel, q), mem_at(e, &made, q, pair, panel));
+		}
 	}
 	LOOP(e, i, lo, hi, 1) LOOP(e, j, k64(e, 0), k64(e, s->h / 2), e->W) {
 		for (int k = 0; k < PRODUCTS; k++)

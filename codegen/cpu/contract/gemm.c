@@ -379,10 +379,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		        image_rows(&im, epi, p, o->axis[0], im.bands ? prologue_pixels(g, op, p) : im.OW));
 
 		image_regions(&e, &im, in, weights, out);
-		V strides = image_strides(&e, &im, tile), first, last, t = slices_open(&e, slices, &first, &last);
+		V strides = image_strides(&e, &im, tile);
 
-		image_piece(&e, &im, p, &tiles, t, first, last, strides, tile, epi);
-		loop_close(&e);
+		SLICES(&e, t, slices, first, last)
+			image_piece(&e, &im, p, &tiles, t, first, last, strides, tile, epi);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(p->panel_outer ? panels : pieces, slices), fresh, false);
 	ImagePieces ip = {o, im.cut};

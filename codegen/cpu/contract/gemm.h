@@ -189,19 +189,24 @@ enum { ANY_ROWS = -1 };
 Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows);
 /* Do rows of a register tile lie together in the copy of a transposed matrix? */
 bool gemm_copies_tiles(const Graph *g, const GemmParams *p);
-/* What tiles_open, tiles_open_cut make of `rows` rows, cut into blocks of `block` first. */
+/* What TILES, TILES_CUT make of `rows` rows, cut into blocks of `block` first. */
 int64_t tile_rows(int64_t rows, int64_t block, int mr);
 int64_t tile_rows_cut(bool whole, int64_t rows, int64_t block, int mr);
 /* Calls the microkernel of `rows` rows for panel kb of npanel. np, nq that are NULL: 1; acc: 0. */
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
-/* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
-void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
-/* The same; whole: over tiles of mr rows, the last of which may have fewer, for copies that keep a tile together. */
-void tiles_open_cut(Emit *e, bool whole, V rows, int mr, V *lo, V *count);
+/* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal, or whole: of mr rows, the last of
+ * which may have fewer, for copies that keep a tile together. Sets *lo, returns the number of rows of the tile. */
+V tiles_open(Emit *e, bool whole, V rows, int mr, V *lo);
+/* Over tiles [lo, lo + count), all nearly equal; whole or nearly equal. */
+#define TILES(e, lo, count, rows, mr) TILES_CUT(e, lo, count, false, rows, mr)
+#define TILES_CUT(e, lo, count, whole, rows, mr) \
+	for (V lo, count = tiles_open(e, whole, rows, mr, &lo); count; loop_close(e), count = NULL)
 /* A kernel's work in pieces, each of so many slices that share what is prepared (a copy, a prologue, a transform). Its
  * tasks are the slices, so that many threads find work; a call does a piece's slices [*lo, *hi) together. Opens the
  * loop over the pieces of this call and returns the piece. */
 V slices_open(Emit *e, int64_t slices, V *lo, V *hi);
+#define SLICES(e, piece, slices, lo, hi) \
+	for (V lo, hi, piece = slices_open(e, slices, &lo, &hi); piece; loop_close(e), piece = NULL)
 Rows slices_rows(int64_t pieces, int64_t slices);
 /* Rows of a product: a tile [lo, lo + count) of the block [first, first + rows). Blocks are cut by the number of rows
  * alone, and what the epilogue reduces it adds up row by row within a block, whatever its tiles: so none of their sizes

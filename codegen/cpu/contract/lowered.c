@@ -264,16 +264,14 @@ sums_at(Emit *e, const Product *x, V row)
 static void
 first_steps(Emit *e, const Product *x, V strides)
 {
-	V lo, count;
 
 	TIMES(e, i, (x->l->k - 1) / STEPS) {
 		V k = i_mul_k(e, i, STEPS), more = LLVMBuildICmp(here(e), LLVMIntSGT, i, k64(e, 0), "");
 
 		more = LLVMBuildZExt(here(e), more, e->l->i64, "");
-		tiles_open(e, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
-		tile_call(e, &x->tiles, count, x->panel, x->l->npanel, mem_at(e, &x->a, i_add(e, x->lo, lo), k),
-		          mem_at(e, &x->b, x->panel, k), sums_at(e, x, lo), NULL, NULL, strides, more);
-		loop_close(e);
+		TILES(e, lo, count, i_sub(e, x->hi, x->lo), x->p->mr)
+			tile_call(e, &x->tiles, count, x->panel, x->l->npanel, mem_at(e, &x->a, i_add(e, x->lo, lo), k),
+			          mem_at(e, &x->b, x->panel, k), sums_at(e, x, lo), NULL, NULL, strides, more);
 	}
 }
 
@@ -337,10 +335,10 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, int 
 		x.sums = x.tile ? mem_axes(&e, last ? scratch_ptr(&e, 0) : C, BY(l->nr * 4))
 		                : mem_axes(&e, C, BY(l->columns * 4), BY(l->nr * 4));
 		V first = product_strides(&e, &x, STEPS), rest = product_strides(&e, &x, l->k - last);
-		V rows = i_mul_k(&e, x.n, l->OH * l->OW), from, to;
+		V rows = i_mul_k(&e, x.n, l->OH * l->OW);
 
-		x.panel = slices_open(&e, l->blocks, &from, &to);
-		LOOP(&e, block, from, to, 1) {
+		SLICES(&e, panel, l->blocks, from, to) LOOP(&e, block, from, to, 1) {
+			x.panel = panel;
 			x.block = block;
 			x.lo = i_min(&e, i_mul_k(&e, block, l->block), rows);
 			x.hi = i_min(&e, i_add_k(&e, x.lo, l->block), rows);
@@ -348,7 +346,6 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, int 
 				first_steps(&e, &x, first);
 			last_steps(&e, epi, &x, last, rest);
 		}
-		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(l->npanel, l->blocks), fresh, false);
 	Blocks blocks = {images, l->OH * l->OW, l->block};

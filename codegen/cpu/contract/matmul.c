@@ -246,7 +246,7 @@ static void
 first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V st[S_COUNT], int64_t steps, V a,
             const Mem *sums, V kb0, V kb1)
 {
-	V own[S_COUNT], lo, count;
+	V own[S_COUNT];
 
 	memcpy(own, st, sizeof own);
 	own[S_NK] = k64(e, steps);
@@ -260,13 +260,13 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V s
 			V more = LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), "");
 
 			more = LLVMBuildZExt(at1(e, i), more, e->l->i64, "");
-			tiles_open_cut(e, x->tiled, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
-			V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
-			  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
+			TILES_CUT(e, lo, count, x->tiled, i_sub(e, x->hi, x->lo), x->p->mr) {
+				V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
+				  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
 
-			tile_call(e, tiles, count, kb, x->npanel, from, panel, mem_at(e, sums, lo, kb), NULL, NULL,
-			          strides, more);
-			loop_close(e);
+				tile_call(e, tiles, count, kb, x->npanel, from, panel, mem_at(e, sums, lo, kb), NULL,
+				          NULL, strides, more);
+			}
 		}
 	}
 }

@@ -363,21 +363,20 @@ task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Ti
 	Mem b = mem_dense(e, B, DT_f32, h->panels, PRODUCTS, h->k, nr);
 	Mem m = mem_dense(e, products, DT_f32, PRODUCTS, h->block, nr);
 	Mem by_row = mem_axes(e, products, BY(nr * 4), BY(h->block * nr * 4), BY(4));
-	V lo = row_of_task(e, h, t), rows = i_sub(e, row_of_task(e, h, i_add_k(e, t, 1)), lo), r0, count;
+	V lo = row_of_task(e, h, t), rows = i_sub(e, row_of_task(e, h, i_add_k(e, t, 1)), lo);
 
 	first_sums(e, p, h, A, lo, rows, sums);
 	TIMES(e, kb, h->panels) {
 		TIMES(e, q, PRODUCTS) {
-			tiles_open_cut(e, tiled, rows, p->mr, &r0, &count);
-			tile_call(e, tiles, count, k64(e, 0), 1,
-			          mem_at(e, &a, q, tiled ? i_div_k(e, r0, p->mr) : r0), mem_at(e, &b, kb, q),
-			          mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
-			loop_close(e);
+			TILES_CUT(e, r0, count, tiled, rows, p->mr)
+				tile_call(e, tiles, count, k64(e, 0), 1,
+				          mem_at(e, &a, q, tiled ? i_div_k(e, r0, p->mr) : r0), mem_at(e, &b, kb, q),
+				          mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
 		}
-		tiles_open(e, rows, TILE_ROWS, &r0, &count);
-		quarters_emit(e, p, h, &by_row, C, tile, kb, lo, r0, count);
-		quarters_epilogue(e, epi, p, h, C, tile, t, kb, lo, r0, count);
-		loop_close(e);
+		TILES(e, r0, count, rows, TILE_ROWS) {
+			quarters_emit(e, p, h, &by_row, C, tile, kb, lo, r0, count);
+			quarters_epilogue(e, epi, p, h, C, tile, t, kb, lo, r0, count);
+		}
 	}
 }
 

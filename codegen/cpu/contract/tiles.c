@@ -134,29 +134,19 @@ tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, 
 	LLVMBuildCall2(h, t->fn, fn, args, t->rows ? 9 : 8, "");
 }
 
-void
-tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
+V
+tiles_open(Emit *e, bool whole, V rows, int mr, V *lo)
 {
-	V n = i_div_up_k(e, rows, mr);
-	V i = loop_open(e, k64(e, 0), n, 1);
-	V hi;
+	V n = whole ? i_div(e, i_add_k(e, rows, mr - 1), k64(e, mr)) : i_div_up_k(e, rows, mr);
+	V i = loop_open(e, k64(e, 0), n, 1), hi;
 
+	if (whole) {
+		*lo = i_mul_k(e, i, mr);
+		return i_min(e, k64(e, mr), i_sub(e, rows, *lo));
+	}
 	*lo = i_div(e, i_mul(e, i, rows), i_max(e, n, k64(e, 1)));
 	hi = i_div(e, i_mul(e, i_add_k(e, i, 1), rows), i_max(e, n, k64(e, 1)));
-	*count = i_sub(e, hi, *lo);
-}
-
-void
-tiles_open_cut(Emit *e, bool whole, V rows, int mr, V *lo, V *count)
-{
-	if (!whole) {
-		tiles_open(e, rows, mr, lo, count);
-		return;
-	}
-	V high = k64(e, mr), i = loop_open(e, k64(e, 0), i_div(e, i_add_k(e, rows, mr - 1), high), 1);
-
-	*lo = i_mul(e, i, high);
-	*count = i_min(e, high, i_sub(e, rows, *lo));
+	return i_sub(e, hi, *lo);
 }
 
 V
@@ -220,7 +210,7 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 	r.first = k64(e, 0);
 	r.rows = rows;
 	if (!r.blocks) {
-		tiles_open_cut(e, whole, rows, p->mr, &r.lo, &r.count);
+		r.count = tiles_open(e, whole, rows, p->mr, &r.lo);
 		return r;
 	}
 	V units = i_div_up_k(e, rows, b.unit);
@@ -230,7 +220,7 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 
 	r.first = settled(e, i_mul(e, i, step));
 	r.rows = settled(e, i_min(e, step, i_sub(e, rows, r.first)));
-	tiles_open_cut(e, whole, r.rows, p->mr, &r.lo, &r.count);
+	r.count = tiles_open(e, whole, r.rows, p->mr, &r.lo);
 	r.lo = settled(e, i_add(e, r.first, r.lo));
 	r.count = settled(e, r.count);
 	return r;

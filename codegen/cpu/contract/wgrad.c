@@ -57,18 +57,18 @@ gradient_at(Emit *e, const Wgrad *w, V o, V ow)
 static void
 all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V sums)
 {
-	V row = mem_at(e, &w->in, i_sub(e, h0, w->in_row)), tap, count;
+	V row = mem_at(e, &w->in, i_sub(e, h0, w->in_row));
 	/* what an output column meets by a filter column; sums of a filter column */
 	Mem met = mem_axes(e, row, BY(w->at.stride[1] * w->N * 4), BY(w->at.dilation[1] * w->N * 4));
 	Mem of_column = mem_axes(e, sums, BY(w->K * 4));
 
 	met.start = k64(e, -w->at.pad[1] * w->N * 4);
-	tiles_open(e, k64(e, w->S), w->p->mr, &tap, &count);
-	V first = k64(e, w->first), from = mem_at(e, &met, first, tap), to = mem_at(e, &of_column, tap);
+	TILES(e, tap, count, k64(e, w->S), w->p->mr) {
+		V first = k64(e, w->first), from = mem_at(e, &met, first, tap), to = mem_at(e, &of_column, tap);
 
-	tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, first), to, np,
-	    k64(e, w->last - w->first), w->strides, w->acc);
-	loop_close(e);
+		tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, first), to, np,
+		    k64(e, w->last - w->first), w->strides, w->acc);
+	}
 	for (int64_t s = 0; s < w->S; s++)
 		for (int side = 0; side < 2; side++) {
 			int64_t lo = side ? w->last : w->ss[s * 3],
@@ -89,16 +89,16 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V sums)
 
 	TIMES(e, s, w->S) {
 		V s3 = i_mul_k(e, s, 3), ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add_k(e, s3, 1)),
-		  column = table_at(e, w->ts, i_add_k(e, s3, 2)), lo, count;
+		  column = table_at(e, w->ts, i_add_k(e, s3, 2));
 
 		wgrad_clip(e, w, &ow, &nq, &column);
 		Mem from = mem_fix(e, &w->in, i_sub(e, h0, w->in_row), column, w->group);
 
-		tiles_open(e, i_sub(e, w->c1, w->c0), w->p->mr, &lo, &count);
-		lo = i_add(e, lo, w->c0);
-		tile_call(e, &w->tiles, count, w->kb, w->npanel, mem_at(e, &from, lo), gradient_at(e, w, o0, ow),
-		          mem_at(e, &of_channel, s, lo), np, nq, w->strides, w->acc);
-		loop_close(e);
+		TILES(e, lo, count, i_sub(e, w->c1, w->c0), w->p->mr) {
+			lo = i_add(e, lo, w->c0);
+			tile_call(e, &w->tiles, count, w->kb, w->npanel, mem_at(e, &from, lo),
+			          gradient_at(e, w, o0, ow), mem_at(e, &of_channel, s, lo), np, nq, w->strides, w->acc);
+		}
 	}
 }
 
@@ -262,8 +262,6 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	int64_t slices = w.groups * w.npanel * w.R * w.blocks;
 
 	if (fresh) {
-		V lo, hi;
-
 		wgrad_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K / w.groups,
 		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr));
@@ -271,20 +269,18 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		w.strides = wgrad_strides(&e, &w, engine_of(p)->side_by_side);
 		w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
 		/* a piece of work is a part of the rows; the slices of a call go over its bands together */
-		w.part = slices_open(&e, slices, &lo, &hi);
-		int loops = 1 + pass_open(&e, op, &w);
+		SLICES(&e, part, slices, lo, hi) {
+			w.part = part;
+			LOOPS(&e, pass_open(&e, op, &w)) LOOP(&e, slice, lo, hi, 1) {
+				V r = slice_find(&e, &w, channels, slice), r2 = i_mul_k(&e, r, 2);
+				V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)),
+				  np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add_k(&e, r2, 1))), o0);
+				V h0 = i_add(&e, input_index(&e, &w, 0, o0), i_mul_k(&e, r, w.at.dilation[0]));
 
-		LOOP(&e, slice, lo, hi, 1) {
-			V r = slice_find(&e, &w, channels, slice), r2 = i_mul_k(&e, r, 2);
-			V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)),
-			  np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add_k(&e, r2, 1))), o0);
-			V h0 = i_add(&e, input_index(&e, &w, 0, o0), i_mul_k(&e, r, w.at.dilation[0]));
-
-			(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np,
-			                                        mem_at(&e, &w.sums, w.part, r, w.group, w.kb));
+				(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np,
+				                                        mem_at(&e, &w.sums, w.part, r, w.group, w.kb));
+			}
 		}
-		for (int i = 0; i < loops; i++)
-			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(p->parts > 1 ? p->parts : 1, slices), fresh, false);
 }

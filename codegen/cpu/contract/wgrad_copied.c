@@ -376,36 +376,40 @@ regions_open(Emit *e, Copied *c, int abuf, int bbuf, int cbuf)
 	        mem_dense(e, scratch_ptr(e, c->column_panels_at), DT_f32, w->p->band, w->cut, w->images, c->nr);
 }
 
+/* All columns of the groups that slices [lo, hi) are of, `of` to a group. */
+static void
+copy_all_columns(Emit *e, Copied *c, const Op *op, const Pass *pass, V lo, V hi, int64_t of)
+{
+	V g0 = i_div_k(e, lo, of), g1 = i_div_up_k(e, hi, of);
+	V p0 = i_mul_k(e, g0, c->w.npanel), p1 = i_mul_k(e, g1, c->w.npanel);
+	Mem to = c->column_panels;
+
+	to.base = ptr_at(e, to.base, i_mul_k(e, p0, c->column_panel));
+	copy_columns(e, c, op, pass, p0, p1, c->w.band, c->w.end, &to);
+}
+
 static void
 kernel_body(Emit *e, Copied *c, const Op *op, int64_t each, int64_t slices)
 {
 	Wgrad *w = &c->w;
-	V lo, hi;
 	Pass pass;
 
 	w->strides = copied_strides(e, c);
 	w->tr = table(e, w->rr, w->R * 2);
 	w->ts = table(e, w->ss, w->S * 3);
-	w->part = slices_open(e, slices, &lo, &hi);
-	int loops = 1 + passes_open(e, c, w->p, &pass);
+	SLICES(e, part, slices, lo, hi) {
+		w->part = part;
+		LOOPS(e, passes_open(e, c, w->p, &pass)) {
+			if (c->made[1])
+				copy_all_columns(e, c, op, &pass, lo, hi, w->blocks * each);
+			LOOP(e, whole, i_div_k(e, lo, each), i_div_up_k(e, hi, each), 1) {
+				V at = i_mul_k(e, whole, each);
 
-	if (c->made[1]) { /* all columns of the groups that this call has slices of */
-		int64_t of = w->blocks * each;
-		V g0 = i_div_k(e, lo, of), g1 = i_div_up_k(e, hi, of);
-		V p0 = i_mul_k(e, g0, w->npanel), p1 = i_mul_k(e, g1, w->npanel);
-		Mem to = c->column_panels;
-
-		to.base = ptr_at(e, to.base, i_mul_k(e, p0, c->column_panel));
-		copy_columns(e, c, op, &pass, p0, p1, w->band, w->end, &to);
+				block_emit(e, c, op, &pass, whole, i_max(e, k64(e, 0), i_sub(e, lo, at)),
+				           i_min(e, k64(e, each), i_sub(e, hi, at)));
+			}
+		}
 	}
-	LOOP(e, whole, i_div_k(e, lo, each), i_div_up_k(e, hi, each), 1) {
-		V at = i_mul_k(e, whole, each);
-
-		block_emit(e, c, op, &pass, whole, i_max(e, k64(e, 0), i_sub(e, lo, at)),
-		           i_min(e, k64(e, each), i_sub(e, hi, at)));
-	}
-	for (int k = 0; k < loops; k++)
-		loop_close(e);
 }
 
 void

@@ -190,24 +190,24 @@ typedef struct Band {
 } Band;
 
 /* Opens the loop over a task's blocks of images. */
-static Band
-band_open(Emit *e, const Shape *s, V t)
+static int
+band_open(Emit *e, const Shape *s, V t, Band *r)
 {
 	V n = extent(e, s->n), most = k64(e, s->block);
-	Band r = {.place = i_div_k(e, t, s->split), .count = k64(e, 1)};
 
+	*r = (Band){.place = i_div_k(e, t, s->split), .count = k64(e, 1)};
 	if (s->tiles > 1) {
-		r.place = i_mul_k(e, t, s->tiles);
-		r.count = i_min(e, k64(e, s->tiles), i_sub(e, k64(e, s->th * s->tw), r.place));
+		r->place = i_mul_k(e, t, s->tiles);
+		r->count = i_min(e, k64(e, s->tiles), i_sub(e, k64(e, s->th * s->tw), r->place));
 	}
-	r.start = i_mul(e, i_rem_k(e, t, s->split), most);
-	r.first = loop_open(e, r.start, s->split > 1 ? i_min(e, n, i_add(e, r.start, most)) : n, s->block);
-	r.last = i_min(e, i_add(e, r.first, most), n);
-	return r;
+	r->start = i_mul(e, i_rem_k(e, t, s->split), most);
+	r->first = loop_open(e, r->start, s->split > 1 ? i_min(e, n, i_add(e, r->start, most)) : n, s->block);
+	r->last = i_min(e, i_add(e, r->first, most), n);
+	return 1;
 }
 
 /* Opens the loop over a band's tiles, if there are several: at[] and *piece of each, *row: its first in the band. */
-static void
+static int
 band_tile(Emit *e, const Shape *s, const Band *b, V t, V at[2], V *piece, V *row)
 {
 	V j = s->tiles > 1 ? loop_open(e, k64(e, 0), b->count, 1) : k64(e, 0), place = i_add(e, b->place, j);
@@ -216,13 +216,7 @@ band_tile(Emit *e, const Shape *s, const Band *b, V t, V at[2], V *piece, V *row
 	at[1] = i_rem_k(e, place, s->tw);
 	*piece = s->tiles > 1 ? place : t;
 	*row = i_mul(e, j, i_sub(e, b->last, b->first));
-}
-
-static void
-band_tile_end(Emit *e, const Shape *s)
-{
-	if (s->tiles > 1)
-		loop_close(e);
+	return s->tiles > 1;
 }
 
 /* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels, of a block of images
@@ -258,39 +252,34 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 		                                                            [S_BK] = nr * 4,
 		                                                            [S_CM] = nr * 4,
 		                                                            [S_NK] = s->C});
-		V kb0, kb1, t = slices_open(&e, npanel, &kb0, &kb1), at[2], piece, row, lo, count;
-		Band band = band_open(&e, s, t);
+		V at[2], piece, row;
+		Band band;
 
-		band_tile(&e, s, &band, t, at, &piece, &row);
-		winograd_cut(&e, s, &with, from, at, i_mul_k(&e, band.first, s->C), i_mul_k(&e, band.last, s->C),
-		             mem_at(&e, &v, NULL, row), vpoint);
-		band_tile_end(&e, s);
-		V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
+		SLICES(&e, t, npanel, kb0, kb1) LOOPS(&e, band_open(&e, s, t, &band)) {
+			LOOPS(&e, band_tile(&e, s, &band, t, at, &piece, &row))
+				winograd_cut(&e, s, &with, from, at, i_mul_k(&e, band.first, s->C),
+				             i_mul_k(&e, band.last, s->C), mem_at(&e, &v, NULL, row), vpoint);
+			V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
 
-		LOOP(&e, kb, kb0, kb1, 1) {
-			TIMES(&e, point, POINTS) {
-				tiles_open(&e, rows, p->mr, &lo, &count);
-				tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
-				          mem_at(&e, &B, point, kb), mem_at(&e, &m, point, lo), NULL, NULL, strides,
-				          NULL);
-				loop_close(&e);
+			LOOP(&e, kb, kb0, kb1, 1) {
+				TIMES(&e, point, POINTS) TILES(&e, lo, count, rows, p->mr)
+					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
+					          mem_at(&e, &B, point, kb), mem_at(&e, &m, point, lo), NULL, NULL,
+					          strides, NULL);
+				LOOPS(&e, band_tile(&e, s, &band, t, at, &piece, &row))
+					turn_back(&e, s, p, epi,
+					          &(Back){.tile = {at[0], at[1]},
+					                  .kb = kb,
+					                  .piece = piece,
+					                  .start = band.start,
+					                  .first = band.first,
+					                  .last = band.last,
+					                  .out = out,
+					                  .raw_tile = tile,
+					                  .from = mem_axes(&e, mem_at(&e, &m, NULL, row), BY(nr * 4),
+					                                   BY(4), BY(mpoint))});
 			}
-			band_tile(&e, s, &band, t, at, &piece, &row);
-			turn_back(&e, s, p, epi,
-			          &(Back){.tile = {at[0], at[1]},
-			                  .kb = kb,
-			                  .piece = piece,
-			                  .start = band.start,
-			                  .first = band.first,
-			                  .last = band.last,
-			                  .out = out,
-			                  .raw_tile = tile,
-			                  .from = mem_axes(&e, mem_at(&e, &m, NULL, row), BY(nr * 4), BY(4),
-			                                   BY(mpoint))});
-			band_tile_end(&e, s);
 		}
-		for (int i = 0; i < 2; i++)
-			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(ceil_div(s->th * s->tw, s->tiles) * s->split, npanel), fresh, false);
 }

@@ -34,15 +34,15 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 		TASKS(&e, t) {
 			V point = i_div_k(&e, t, blocks);
 			V lo0 = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, blocks), block), rows),
-			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows), lo, count;
+			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows);
 
 			TIMES(&e, kb, npanel) {
-				tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
-				lo = i_add(&e, lo0, lo);
-				tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo),
-				          mem_at(&e, &B, point, kb), mem_at(&e, &C, point, lo, kb), NULL, NULL,
-				          strides, NULL);
-				loop_close(&e);
+				TILES(&e, lo, count, i_sub(&e, hi0, lo0), p->mr) {
+					lo = i_add(&e, lo0, lo);
+					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo),
+					          mem_at(&e, &B, point, kb), mem_at(&e, &C, point, lo, kb), NULL, NULL,
+					          strides, NULL);
+				}
 			}
 		}
 	}
@@ -77,15 +77,14 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 			LOOP(&e, first, k64(&e, 0), rows, SUM_BLOCK) {
 				V more = LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), "");
 				V acc = LLVMBuildSelect(here(&e), more, k64(&e, ADDED), k64(&e, 0), ""),
-				  at = k64(&e, S_NK), lo, count;
+				  at = k64(&e, S_NK);
 
 				LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
 				               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
-				tiles_open(&e, k64(&e, s->C), p->mr, &lo, &count);
-				tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, first, lo),
-				          mem_at(&e, &B, point, first, kb), mem_at(&e, &C, point, lo, kb), NULL, NULL,
-				          strides, acc);
-				loop_close(&e);
+				TILES(&e, lo, count, k64(&e, s->C), p->mr)
+					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, first, lo),
+					          mem_at(&e, &B, point, first, kb), mem_at(&e, &C, point, lo, kb), NULL,
+					          NULL, strides, acc);
 			}
 		}
 	}
