@@ -4,6 +4,7 @@
  *   ; space TEXT     the text of a kernel whose numbers may be lists, 6|12: all points that fit, of all spaces of the
  *                    module, have the same results; of more than 16 half, with LONG in the environment all
  *   ; other TEXT     kernels that add up in another order: their results differ from those
+ *   ; needs WORDS    passed over where bf16 is not multiplied so (mantou info --precision bf16 says how)
  * Out: a line per failure, the number of points that ran, exit 1 if any failed. Whether a point fits, select says.
  * All points of a module run on the same numbers, tasks in a shuffled order, all examples of a batch but one; results
  * are compared byte for byte. A space of fewer than four points that fit would show nothing, and fails. */
@@ -178,7 +179,12 @@ main(int argc, char **argv)
 
 		size_t bytes = (next ? (size_t)(next - p) : strlen(p)) - 1;
 
-		if (argc < 3 || strstr(arena_strndup(r.arena, p + 1, bytes), argv[2]))
+		const char *module = arena_strndup(r.arena, p + 1, bytes);
+		const char *needs = strstr(module, "\n; needs ");
+		bool runs = !needs || strstr(t->narrow.arithmetic(t, arch, DT_bf16),
+		                             arena_strndup(r.arena, needs + 9, strcspn(needs + 9, "\n")));
+
+		if (runs && (argc < 3 || strstr(module, argv[2])))
 			run_bits(&r, p + 1, bytes, arch);
 		p = next;
 	}

@@ -402,11 +402,28 @@ steps_open(Emit *e, Depth *d, int64_t n)
 		d->pixels = i_min(e, d->pixels, i_sub(e, k64(e, OW), i_mul_k(e, d->s0, cols)));
 }
 
+/* Opens the loops over a task's images [lo, hi), vectors [c0, c1), rows [first, last) and steps. */
+static int
+task_open(Emit *e, Depth *d, V lo, V hi, V c0, V c1, V first, V last)
+{
+	/* the copy is walked row by row; what lies in memory as it lies there */
+	if (!d->band.base)
+		steps_open(e, d, 1);
+	d->n0 = loop_open(e, lo, hi, d->p->images);
+	d->n1 = i_min(e, i_add_k(e, d->n0, d->p->images), hi);
+	d->v0 = loop_open(e, c0, c1, d->p->block / d->l.whole);
+	d->v1 = i_min(e, i_add_k(e, d->v0, d->p->block / d->l.whole), c1);
+	d->row = loop_open(e, first, last, 1);
+	if (d->band.base)
+		steps_open(e, d, d->s.n);
+	return 4;
+}
+
 static void
 one_task(Emit *e, Depth *d, Epilogue *epi, V t, V trow, V tband)
 {
 	const DepthParams *p = d->p;
-	int64_t chunk = p->chunk / d->l.whole, block = p->block / d->l.whole, nchunk = ceil_div(d->l.vectors, chunk);
+	int64_t chunk = p->chunk / d->l.whole, nchunk = ceil_div(d->l.vectors, chunk);
 	int64_t OH = d->s.o->axis[2].n, blocks = ceil_div(OH, p->rows);
 	V rest = i_div_k(e, t, blocks), strip = i_div_k(e, rest, nchunk), b = i_rem_k(e, t, blocks),
 	  lo;
@@ -422,43 +439,33 @@ one_task(Emit *e, Depth *d, Epilogue *epi, V t, V trow, V tband)
 		d->band_h = table_at(e, tband, b2);
 		band_fill(e, d, d->band_h, table_at(e, tband, i_add_k(e, b2, 1)), lo, hi);
 	}
-	/* the copy is walked row by row; what lies in memory as it lies there */
-	if (!d->band.base)
-		steps_open(e, d, 1);
-	d->n0 = loop_open(e, lo, hi, p->images);
-	d->n1 = i_min(e, i_add_k(e, d->n0, p->images), hi);
-	d->v0 = loop_open(e, c0, c1, block);
-	d->v1 = i_min(e, i_add_k(e, d->v0, block), c1);
-	d->row = loop_open(e, first, last, 1);
-	if (d->band.base)
-		steps_open(e, d, d->s.n);
-	d->h = depthwise_row(e, trow, d->row, 0);
-	d->r = depthwise_row(e, trow, d->row, 1);
-	d->nr = depthwise_row(e, trow, d->row, 2);
-	V column = i_mul_k(e, d->v0, d->l.whole), rows = i_mul(e, i_sub(e, d->n1, d->n0), d->pixels);
-	V end = i_min_k(e, i_mul_k(e, d->v1, d->l.whole), d->s.o->axis[1].n);
-	V seen = i_mul(e, i_mul(e, i_sub(e, d->n0, lo), i_sub(e, last, first)), d->pixels);
+	LOOPS(e, task_open(e, d, lo, hi, c0, c1, first, last)) {
+		d->h = depthwise_row(e, trow, d->row, 0);
+		d->r = depthwise_row(e, trow, d->row, 1);
+		d->nr = depthwise_row(e, trow, d->row, 2);
+		V column = i_mul_k(e, d->v0, d->l.whole), rows = i_mul(e, i_sub(e, d->n1, d->n0), d->pixels);
+		V end = i_min_k(e, i_mul_k(e, d->v1, d->l.whole), d->s.o->axis[1].n);
+		V seen = i_mul(e, i_mul(e, i_sub(e, d->n0, lo), i_sub(e, last, first)), d->pixels);
 
-	seen = i_add(e, seen, i_mul(e, i_mul_k(e, d->s0, p->cols), i_sub(e, hi, lo)));
-	EpilogueTile et = {.rows = rows,
-	    .column = column,
-	    .columns = i_sub(e, end, column),
-	    .piece = i_add(e, i_mul_k(e, strip, blocks), b),
-	    .done = i_add(e, seen, i_mul(e, i_sub(e, d->row, first), rows)),
-	    .tile = d->to,
-	    .tile_columns = d->line,
-	    .unroll = p->block >= 4 * p->lanes ? 4 : 1,
-	    .index = depth_index,
-	    .cx = d};
+		seen = i_add(e, seen, i_mul(e, i_mul_k(e, d->s0, p->cols), i_sub(e, hi, lo)));
+		EpilogueTile et = {.rows = rows,
+		    .column = column,
+		    .columns = i_sub(e, end, column),
+		    .piece = i_add(e, i_mul_k(e, strip, blocks), b),
+		    .done = i_add(e, seen, i_mul(e, i_sub(e, d->row, first), rows)),
+		    .tile = d->to,
+		    .tile_columns = d->line,
+		    .unroll = p->block >= 4 * p->lanes ? 4 : 1,
+		    .index = depth_index,
+		    .cx = d};
 
-	if (d->tile)
-		epilogue_fetch(e, epi, &et, p->block < d->s.o->axis[1].n ? p->block : d->s.o->axis[1].n);
-	for (int i = 0; i < d->s.nrun; i++)
-		run_tile(e, d, &d->s.run[i]);
-	if (d->tile)
-		epilogue_tile(e, epi, &et);
-	for (int i = 0; i < 4; i++)
-		loop_close(e);
+		if (d->tile)
+			epilogue_fetch(e, epi, &et, p->block < d->s.o->axis[1].n ? p->block : d->s.o->axis[1].n);
+		for (int i = 0; i < d->s.nrun; i++)
+			run_tile(e, d, &d->s.run[i]);
+		if (d->tile)
+			epilogue_tile(e, epi, &et);
+	}
 }
 
 /* First input row and last of each block of rows. */

@@ -141,7 +141,8 @@ image_of(const Graph *g, const Op *op, const GemmParams *p, const Epilogue *epi,
 	            .groups = gemm_groups(op),
 	            .nr = (int64_t)p->nv * p->lanes,
 	            .made = made,
-	            .bands = made || (epi->nred && prologue_bands(g, op, p)) || epilogue_bands(g, op, p)};
+	            .bands = made || (epi->nred && prologue_bands(g, op, p)) ||
+	                     epilogue_bands(g, op, p, epi->nred > 0)};
 
 	im.own = im.C / im.groups;
 	im.columns_own = im.K / im.groups;

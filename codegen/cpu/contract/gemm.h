@@ -296,8 +296,9 @@ void prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prolog
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
 /* Does a kernel whose tasks walk rows of pixels make it so? */
 bool prologue_bands(const Graph *g, const Op *op, const GemmParams *p);
-/* Goes a kernel of one tap over bands of pixels for the sake of what follows it? */
-bool epilogue_bands(const Graph *g, const Op *op, const GemmParams *p);
+/* Goes a kernel of one tap over bands of pixels for the sake of what follows it? Where that reduces, sums begin with a
+ * band, whatever the order of the loops. */
+bool epilogue_bands(const Graph *g, const Op *op, const GemmParams *p, bool reduces);
 int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 /* Where this stands: W neighbours along c of image n at pixel (h, w). */
 Cell prologue_at(Emit *e, Val v, V n, Ix c, V h, V w);

@@ -109,17 +109,18 @@ entry_find(Emit *e, Product *x)
 }
 
 /* Opens the loop over pieces: (batch entry, block of rows); with fewer examples the blocks beyond the end are empty.
- * Returns the piece. */
-static V
-piece_open(Emit *e, Product *x)
+ * */
+static int
+piece_open(Emit *e, Product *x, V *piece)
 {
-	V piece = slices_open(e, x->npanel, &x->kb0, &x->kb1), block = i_rem_k(e, piece, x->blocks);
+	*piece = slices_open(e, x->npanel, &x->kb0, &x->kb1);
+	V block = i_rem_k(e, *piece, x->blocks);
 
-	x->ent = i_div_k(e, piece, x->blocks);
+	x->ent = i_div_k(e, *piece, x->blocks);
 	x->lo = i_min(e, i_mul_k(e, block, x->block), x->M),
 	x->hi = i_min(e, i_mul_k(e, i_add_k(e, block, 1), x->block), x->M);
 	entry_find(e, x);
-	return piece;
+	return 1;
 }
 
 /* Where panels of b lie; `entries` of a full batch. */
@@ -365,27 +366,30 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 		matmul_strides(&e, &x, &copy, ta, line, out_line, last, st);
 		panels_region(&e, &x, B, pack_of(gc->g, op, engine_pairs(p)).taps);
-		V strides = strides_block(&e, st), piece = piece_open(&e, &x);
-		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
-		Mem out = mem_axes(&e, C, BY(out_line * 4), BY(tile && x.own ? 0 : nr * 4)); /* [row][panel] */
+		V strides = strides_block(&e, st), piece;
 
-		if (p->copy) {
-			from = copy_transposed(&e, &x, &copy, from, line);
-			skip = x.lo;
-		}
-		Mem sums = out;
-		V first = ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM]));
+		LOOPS(&e, piece_open(&e, &x, &piece)) {
+			V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
+			Mem out = mem_axes(&e, C, BY(out_line * 4), BY(tile && x.own ? 0 : nr * 4)); /* [row][panel] */
 
-		if (!tile)
-			sums.base = mem_at(&e, &out, i_add(&e, i_mul(&e, x.ent, x.M), x.lo));
-		if (blocks && !x.own)
-			first_steps(&e, &x, &tiles, &copy, st, steps, first, &sums, x.kb0, x.kb1);
-		LOOP(&e, kb, x.kb0, x.kb1, 1) {
-			if (blocks && x.own)
-				first_steps(&e, &x, &tiles, &copy, st, steps, first, &sums, kb, i_add_k(&e, kb, 1));
-			panel_tiles(&e, epi, &x, &tiles, &copy, &out, from, kb, piece, st, strides, last, tile);
+			if (p->copy) {
+				from = copy_transposed(&e, &x, &copy, from, line);
+				skip = x.lo;
+			}
+			Mem sums = out;
+			V first = ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM]));
+
+			if (!tile)
+				sums.base = mem_at(&e, &out, i_add(&e, i_mul(&e, x.ent, x.M), x.lo));
+			if (blocks && !x.own)
+				first_steps(&e, &x, &tiles, &copy, st, steps, first, &sums, x.kb0, x.kb1);
+			LOOP(&e, kb, x.kb0, x.kb1, 1) {
+				if (blocks && x.own)
+					first_steps(&e, &x, &tiles, &copy, st, steps, first, &sums, kb,
+					            i_add_k(&e, kb, 1));
+				panel_tiles(&e, epi, &x, &tiles, &copy, &out, from, kb, piece, st, strides, last, tile);
+			}
 		}
-		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(x.m.batch * x.blocks, x.npanel), fresh, false);
 	MatPieces pieces = {x.m.m, x.o, x.block, x.blocks, x.m.merged};

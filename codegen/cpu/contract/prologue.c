@@ -129,9 +129,9 @@ epilogue_pixels(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 bool
-epilogue_bands(const Graph *g, const Op *op, const GemmParams *p)
+epilogue_bands(const Graph *g, const Op *op, const GemmParams *p, bool reduces)
 {
-	return engine_pairs(p) && !p->panel_outer && pointwise(g, op) &&
+	return engine_pairs(p) && (reduces || !p->panel_outer) && pointwise(g, op) &&
 	       prologue_pixels(g, op, p) < val_type(g, op->out[0])->axis[3].n;
 }
 
