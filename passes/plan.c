@@ -245,7 +245,7 @@ find_lifetimes(Plan *p)
 }
 
 /* Does whoever reads state s in the group of a contraction do so where it writes op's result? Its elementwise ops do,
- * of operands that lie as the result does. */
+ * of operands that lie as the result does; a view of the state that lies otherwise is another place. */
 static bool
 tiles_meet(const Plan *p, const Op *op, int32_t s)
 {
@@ -258,7 +258,7 @@ tiles_meet(const Plan *p, const Op *op, int32_t s)
 
 		contracts |= op_has((OpKind)r->kind, T_CONTRACT);
 		for (int k = 0; k < r->nin; k++)
-			if (p->state_of[p->root[r->in[k].id]] == s && p->root[r->in[k].id] == r->in[k].id &&
+			if (p->state_of[p->root[r->in[k].id]] == s &&
 			    !(op_has((OpKind)r->kind, T_EW) && type_same_place(val_type(g, r->in[k]), t)))
 				return false;
 	}
