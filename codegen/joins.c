@@ -7,12 +7,6 @@
 #include "codegen.h"
 #include <string.h>
 
-static bool
-is_join(const Op *op)
-{
-	return !op->dead && (op->kind == OP_all_reduce || op->kind == OP_all_moments);
-}
-
 const Graph *
 program_joining(const Module *m)
 {
@@ -24,7 +18,7 @@ program_joining(const Module *m)
 		if (!m->graph.at[i]->is_loop && !strcmp(m->graph.at[i]->name, "train"))
 			g = m->graph.at[i];
 	for (uint32_t i = 0; g && i < g->op.n; i++)
-		if (is_join(&g->op.at[i]))
+		if (op_joins_shards(&g->op.at[i]))
 			return g;
 	return NULL;
 }
@@ -41,7 +35,7 @@ follows(const Graph *g, Val v, bool *group, uint8_t *seen)
 	if (!op || seen[v.id])
 		return !op || seen[v.id] != BAD;
 	seen[v.id] = LOOKED;
-	if (op->kind == OP_load || is_join(op)) {
+	if (op->kind == OP_load || op_joins_shards(op)) {
 		seen[v.id] = BAD;
 		return false;
 	}
@@ -77,7 +71,7 @@ program_mark_joins(const Module *m, ProgramKernels *ks, Arena *a)
 	for (uint32_t k = 0; k < gk->k.n; k++)
 		for (uint32_t last = 0, i = gk->k.at[k].group < 0 ? 0 : graph_group_ops(g, gk->k.at[k].group, &last);
 		     i < last; i++)
-			if (is_join(&g->op.at[i]) && g->op.at[i].group == gk->k.at[k].group) {
+			if (op_joins_shards(&g->op.at[i]) && g->op.at[i].group == gk->k.at[k].group) {
 				gk->k.at[k].join = ++n;
 				for (int j = 0; j < g->op.at[i].nin; j++)
 					ks->joins_early &= follows(g, g->op.at[i].in[j], early, seen);
@@ -119,12 +113,12 @@ program_put_joins(Buf *b, const Graph *g, const GraphKernels *gk, bool early)
 	for (uint32_t k = 0; gk && k < gk->k.n; k++)
 		for (uint32_t last = 0, i = gk->k.at[k].group < 0 ? 0 : graph_group_ops(g, gk->k.at[k].group, &last);
 		     gk->k.at[k].join && i < last; i++)
-			if (is_join(&g->op.at[i]) && g->op.at[i].group == gk->k.at[k].group) {
+			if (op_joins_shards(&g->op.at[i]) && g->op.at[i].group == gk->k.at[k].group) {
 				put_join(b, g, &g->op.at[i], (int)k, first);
 				first = false;
 			}
 	for (uint32_t i = 0; !gk && i < g->op.n; i++)
-		if (is_join(&g->op.at[i])) {
+		if (op_joins_shards(&g->op.at[i])) {
 			put_join(b, g, &g->op.at[i], -1, first);
 			first = false;
 		}

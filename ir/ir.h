@@ -394,6 +394,7 @@ void group_room(Group *gr);
 /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
 bool group_is_map(const Graph *g, int group);
 /* ---- launch.c */
+bool op_joins_shards(const Op *op);                       /* alive, and waits for what other shards have */
 typedef struct MemSpan { int64_t from, to; } MemSpan;   /* bytes of the arena */
 typedef struct Touched { VEC(MemSpan) read, written; } Touched;
 /* What the kernels of a group read and write, all of them, of a planned graph; the group's workspace as well, which may

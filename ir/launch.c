@@ -114,8 +114,8 @@ pair_wrong(const Graph *g, const Entry *i, const Entry *k, Touched **t, Arena *a
 	                                         g->group.at[i->group].name, i->launch));
 }
 
-static bool
-is_join(const Op *op)
+bool
+op_joins_shards(const Op *op)
 {
 	return !op->dead && (op->kind == OP_all_reduce || op->kind == OP_all_moments);
 }
@@ -128,7 +128,7 @@ launches_wrong(const Graph *g, Arena *a)
 	int most = -1, before = -1; /* numbers so far; those that all behind must be above */
 
 	for (uint32_t i = 0; i < g->op.n; i++)
-		if (is_join(&g->op.at[i]) && g->op.at[i].group >= 0 && g->group.at[g->op.at[i].group].launch.n)
+		if (op_joins_shards(&g->op.at[i]) && g->op.at[i].group >= 0 && g->group.at[g->op.at[i].group].launch.n)
 			return arena_printf(a, "group #%d (%s) waits for other shards: it shares no launch",
 			                    (int)g->op.at[i].group, g->group.at[g->op.at[i].group].name);
 	entries_of(g, &e, a);
