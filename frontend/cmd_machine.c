@@ -135,6 +135,8 @@ put_budget(Buf *b, const Budget *w)
 		buf_printf(b, w->pass ? "sums of %d steps a pass" : "whole rows of pixels a pass", w->pass);
 		buf_printf(b, w->dw_copy ? ", operands copied\n" : "\n");
 	}
+	if (w->unroll > 1)
+		buf_printf(b, "%-20s %d steps of a product in a turn\n", "sums", w->unroll);
 	if (w->task_rows)
 		buf_printf(b, "%-20s tasks of %d rows\n", "wide products", w->task_rows);
 	if (w->copy_steps)

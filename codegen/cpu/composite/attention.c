@@ -232,7 +232,7 @@ product_new(Emit *e, GemmParams p, int64_t columns, int64_t am, int64_t ak, int6
 	             .am = am,
 	             .cm = cm};
 
-	r.tiles = tiles_make(e, &p, columns, ANY_ROWS);
+	r.tiles = tiles_make(e, &p, columns, ANY_ROWS, (Steps){ak, packed_rows ? nr * 4 : bk});
 	r.strides = strides_of_numbers(e, (const int64_t[S_COUNT]){
 	        [S_AM] = am, [S_AK] = ak, [S_BK] = packed_rows ? nr * 4 : bk, [S_CM] = cm});
 	return r;

@@ -643,7 +643,8 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;
 		}
 		rnn_tasks(&m);
-		m.tiles = tiles_make(&e, &s.p, (s.halves ? 1 : s.npanel) * s.p.nv * s.p.lanes, ANY_ROWS);
+		m.tiles = tiles_make(&e, &s.p, (s.halves ? 1 : s.npanel) * s.p.nv * s.p.lanes, ANY_ROWS,
+		                     (Steps){4, (int64_t)s.p.nv * s.p.lanes * 4});
 		if (s.back)
 			backward_emit(&m);
 		else

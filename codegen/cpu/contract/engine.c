@@ -17,26 +17,28 @@ static bool fma_f16(const Arch *a) { return a->fma_f16; }
 static bool matrix_tiles(const Arch *a) { return a->tiles; }
 
 static V
-micro_fma(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
+micro_fma(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps)
 {
-	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->ahead, false);
+	return gemm_micro(l, p, mr, nv, masked, false, steps);
 }
 
 static V
-micro_pairs(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
+micro_pairs(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps)
 {
-	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->ahead, true);
+	return gemm_micro(l, p, mr, nv, masked, true, steps);
 }
 
 static V
-micro_f16(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
+micro_f16(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps)
 {
+	(void)steps; /* its own loops walk by them */
 	return gemm_micro_f16(l, mr, nv, p->lanes, masked);
 }
 
 static V
-micro_amx(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
+micro_amx(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps)
 {
+	(void)steps; /* its own loops walk by them */
 	return gemm_micro_amx(l, mr, nv, masked, !p->pack);
 }
 

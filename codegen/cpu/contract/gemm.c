@@ -187,11 +187,11 @@ image_regions(Emit *e, Image *im, V in, V weights, V out)
 }
 
 /* Strides of the microkernel; tile: sums go to a tile of their own. */
-static V
-image_strides(Emit *e, const Image *im, bool tile)
+static void
+image_strides(Emit *e, const Image *im, bool tile, V st[S_COUNT])
 {
 	const Walk *walk = &im->walk;
-	V pixel = im->in.axis[1].step, st[S_COUNT];
+	V pixel = im->in.axis[1].step;
 
 	st[S_AM] = k64(e, walk->apart * im->C * 4);
 	st[S_AK] = k64(e, 4);
@@ -206,7 +206,6 @@ image_strides(Emit *e, const Image *im, bool tile)
 		st[S_AK] = st[S_AQ];
 		st[S_BK] = st[S_BQ];
 	}
-	return strides_block(e, st);
 }
 
 /* Where a run of pixels and a panel of columns meet. */
@@ -375,12 +374,15 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		im.n = extent(&e, o->axis[0]);
 		V in = im.made ? scratch_ptr(&e, 0) : buffer(&e, abuf), weights = buffer(&e, bbuf),
 		  out = epilogue_raw(&e, epi, p->mr, im.nr, &tile);
-		Tiles tiles = tiles_make(
-		        &e, p, tile && p->pack ? ceil_div(im.columns_own, p->lanes) * p->lanes : im.columns_own,
-		        image_rows(&im, epi, p, o->axis[0], im.bands ? prologue_pixels(g, op, p) : im.OW));
+		V st[S_COUNT];
 
 		image_regions(&e, &im, in, weights, out);
-		V strides = image_strides(&e, &im, tile);
+		image_strides(&e, &im, tile, st);
+		Tiles tiles = tiles_make(
+		        &e, p, tile && p->pack ? ceil_div(im.columns_own, p->lanes) * p->lanes : im.columns_own,
+		        image_rows(&im, epi, p, o->axis[0], im.bands ? prologue_pixels(g, op, p) : im.OW),
+		        steps_known(st));
+		V strides = strides_block(&e, st);
 
 		SLICES(&e, t, slices, first, last)
 			image_piece(&e, &im, p, &tiles, t, first, last, strides, tile, epi);

@@ -61,11 +61,13 @@ typedef struct PlanCx {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). accumulate: 0: C is written; GOES_ON: the sum
  * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
- * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). chains: 0, 1, 2, 4 or 8. ahead: steps of k by which
- * B's rows are fetched before they are read, up to 8 to L1, more to L2; 0: they are not. pair: elements of A and B are
- * pairs of bf16 */
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Of p: lanes; chains: 0, 1, 2, 4 or 8; ahead: steps of
+ * k by which B's rows are fetched before they are read, up to 8 to L1, more to L2; 0: they are not. pair: elements of
+ * A and B are pairs of bf16 */
 enum { GOES_ON = 1, ADDED = 2 };
-V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, int ahead, bool pair);
+/* S_AK and S_BK where they are known as code is emitted, or 0: steps of a loop over k are then unrolled (Budget). */
+typedef struct Steps { int64_t a, b; } Steps;
+V gemm_micro(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, bool pair, Steps steps);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
 /* Of a matrix tile: rows, and columns of 32 bits; bytes; pairs of k that a tile of an operand holds. */
 enum { AMX_EDGE = 16, AMX_BYTES = 1024, AMX_PAIRS = 16 };
@@ -186,7 +188,8 @@ V strides_of_numbers(Emit *e, const int64_t st[S_COUNT]); /* the same of constan
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };
 /* rows: bit r - 1 for each number of rows that a tile may have; others get no function. */
-Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows);
+Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows, Steps steps);
+Steps steps_known(const V st[S_COUNT]);
 /* Do rows of a register tile lie together in the copy of a transposed matrix? */
 bool gemm_copies_tiles(const Graph *g, const GemmParams *p);
 /* What TILES, TILES_CUT make of `rows` rows, cut into blocks of `block` first. */
@@ -246,7 +249,7 @@ typedef struct Engine {
 	 * (amx_turn) */
 	bool side_by_side;
 	bool (*has)(const Arch *a);
-	V (*micro)(Llvm *l, const GemmParams *p, int mr, int nv, bool masked);
+	V (*micro)(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps);
 	void (*open)(Emit *e);   /* before the loops of a kernel; NULL: nothing */
 	void (*tile)(GemmParams *p, int64_t columns); /* its default register tile; NULL: that of f32 */
 } Engine;

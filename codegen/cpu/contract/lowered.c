@@ -329,7 +329,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, int 
 
 		x.n = extent(&e, images);
 		x.tiles = tiles_make(&e, p, x.tile ? ceil_div(l->columns, p->lanes) * p->lanes : l->columns,
-		                     rows_set(gc->g, op, p, l, epi));
+		                     rows_set(gc->g, op, p, l, epi), (Steps){4, l->nr * 4});
 		x.a = mem_axes(&e, A, BY(l->line), BY(4));
 		x.b = mem_axes(&e, B, BY(l->k * l->nr * 4), BY(l->nr * 4));
 		x.sums = x.tile ? mem_axes(&e, last ? scratch_ptr(&e, 0) : C, BY(l->nr * 4))

@@ -274,14 +274,14 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V s
 
 /* blocks: the sum has several; tile: sums go to a tile of their own. */
 static Tiles
-matmul_tiles(Emit *e, const Product *x, const Epilogue *epi, bool blocks, bool tile)
+matmul_tiles(Emit *e, const Product *x, const Epilogue *epi, bool blocks, bool tile, const V st[S_COUNT])
 {
 	const GemmParams *p = x->p;
 	int64_t n = x->m.n, rows = x->m.m.mul ? ANY_ROWS : row_tiles(epi, p, x->m.m.n, x->block);
 
 	if (blocks && !x->m.m.mul)
 		rows |= tile_rows_cut(x->tiled, x->m.m.n, x->block, p->mr);
-	return tiles_make(e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
+	return tiles_make(e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows, steps_known(st));
 }
 
 /* Strides of the microkernel: out_line: elements of a row of sums, `last` the first k of its last step. */
@@ -360,11 +360,11 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			C = scratch_ptr(&e, p->copy ? matmul_copy_bytes(&x.m, p, x.tiled) : matmul_panel_bytes(p));
 		x.own = p->own ? scratch_ptr(&e, 0) : NULL;
 		int64_t out_line = !tile ? n : blocks && !x.own ? x.npanel * nr : nr;
-		Tiles tiles = matmul_tiles(&e, &x, epi, blocks, tile);
 		V line = i_mul_k(&e, x.am_rows, 4), st[S_COUNT];
 		RowCopy copy = row_copy_of(&x, epi);
 
 		matmul_strides(&e, &x, &copy, ta, line, out_line, last, st);
+		Tiles tiles = matmul_tiles(&e, &x, epi, blocks, tile, st);
 		panels_region(&e, &x, B, pack_of(gc->g, op, engine_pairs(p)).taps);
 		V strides = strides_block(&e, st), piece;
 

@@ -394,7 +394,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		emit_lanes(&e, p->lanes);
 		V A = buffer(&e, abuf), B = buffer(&e, sums_at),
 		  C = epilogue_raw(&e, epi, QUARTERS * TILE_ROWS, nr, &tile);
-		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h));
+		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h), (Steps){h->ta ? h->high * 4 : 4, nr * 4});
 		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = h->ta ? 4 : h->k * 4,
 		                                                            [S_AK] = h->ta ? h->high * 4 : 4,
 		                                                            [S_BK] = nr * 4,

@@ -46,6 +46,14 @@ strides_block(Emit *e, V st[S_COUNT])
 	return slot;
 }
 
+Steps
+steps_known(const V st[S_COUNT])
+{
+	Steps k;
+
+	return is_const(st[S_AK], &k.a) && is_const(st[S_BK], &k.b) ? k : (Steps){0};
+}
+
 V
 strides_of_numbers(Emit *e, const int64_t st[S_COUNT])
 {
@@ -86,7 +94,7 @@ tile_rows(int64_t rows, int64_t block, int mr)
 }
 
 Tiles
-tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
+tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows, Steps steps)
 {
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
@@ -103,8 +111,8 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 			last[r - 1] = whole[r - 1] = LLVMConstNull(e->l->ptr);
 			continue;
 		}
-		last[r - 1] = engine->micro(e->l, p, r, nv_last, masked);
-		whole[r - 1] = npanel > 1 ? engine->micro(e->l, p, r, p->nv, false) : last[r - 1];
+		last[r - 1] = engine->micro(e->l, p, r, nv_last, masked, steps);
+		whole[r - 1] = npanel > 1 ? engine->micro(e->l, p, r, p->nv, false, steps) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
 	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr),

@@ -264,7 +264,8 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	if (fresh) {
 		wgrad_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K / w.groups,
-		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr));
+		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr),
+		                     (Steps){engine_of(p)->side_by_side ? 4 : w.line[0] * 4, w.line[1] * 4});
 		regions_open(&e, &w, abuf, bbuf, cbuf);
 		w.strides = wgrad_strides(&e, &w, engine_of(p)->side_by_side);
 		w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);

@@ -429,7 +429,7 @@ wgrad_copied_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int 
 
 		wgrad_taps(&e, w);
 		emit_lanes(&e, p->lanes);
-		w->tiles = tiles_make(&e, p, w->K / w->groups, rows);
+		w->tiles = tiles_make(&e, p, w->K / w->groups, rows, (Steps){c.high * 4, c.nr * 4});
 		regions_open(&e, &c, abuf, bbuf, cbuf);
 		kernel_body(&e, &c, op, each, slices);
 	}

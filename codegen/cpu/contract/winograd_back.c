@@ -239,7 +239,8 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	scratch_check(gc, memory.bytes);
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr));
+		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
+		                         (Steps){4, nr * 4});
 		V from = c->src < 0 ? NULL : buffer(&e, c->src);
 		/* [point][panel]; tiles and products: [point][row] */
 		Mem B = mem_axes(&e, buffer(&e, weights), BY(winograd_weights_point(s, p)),

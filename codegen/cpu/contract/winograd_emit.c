@@ -18,7 +18,8 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr));
+		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
+		                         (Steps){4, nr * 4});
 		/* [point][row][channel], [point][panel], [point][row][panel] */
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(s->C * 4), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
@@ -60,7 +61,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr));
+		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr), (Steps){s->C * 4, s->K * 4});
 		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(s->C * 4), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(s->K * 4), BY(nr * 4));

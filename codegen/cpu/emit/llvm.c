@@ -31,12 +31,12 @@
 #define BUDGET(gb, elementwise, products_, ...) \
 	{.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20, .task = 8192, \
 	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
-#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2)
+#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2, .unroll = 1)
 #define AVX2 BUDGET(45, 150, 225, .copy_steps = 128, .pass = 128, .dw_vectors = 2, .dw_copy = true, \
-                    .slow_l3 = true)
+                    .unroll = 4, .slow_l3 = true)
 #define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4, \
-                       .ahead = 32, .dw_copy = true, .slow_l3 = true)
-#define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4)
+                       .unroll = 1, .ahead = 32, .dw_copy = true, .slow_l3 = true)
+#define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4, .unroll = 1)
 
 static const Arch arches[] = {
 #define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, count, \

@@ -23,6 +23,8 @@ typedef struct Micro {
 	LLVMBuilderRef bl;
 	T vt;
 	int mr, nv, w, chains, ahead;
+	int unroll;              /* steps of a turn of the loop over k */
+	Steps steps;             /* known to be so far apart; unroll 1: not */
 	bool masked;
 	bool sse, aligned;       /* B's vectors are: this one of two loops */
 	V lane[4];               /* sse, masked: bytes of the last vector's lanes, 0 of those beyond the last column */
@@ -282,20 +284,102 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 	*end = after;
 }
 
+/* One step of the tile's sums s[], A at `at`, B at `now`. Where a register holds no row of B (SSE), `now` is settled
+ * anew for each row of A. Returns it. */
+static V
+step_k(Micro *m, V at, V now, const V *row, V *s)
+{
+	bool again = m->sse && m->mr * m->nv + m->nv + 2 > 16;
+	V bv[8];
+
+	for (int i = 0; i < m->mr; i++) {
+		V x = broadcast(m, micro_row(m->l, m->bl, at, row, i));
+
+		for (int j = 0; j < m->nv; j++) {
+			V *sum = &s[i * m->nv + j];
+
+			if (again && m->aligned) {
+				V at_b = bytes_on(m, now, int_k(m, (int64_t)j * m->w * 4));
+
+				*sum = LLVMBuildFAdd(m->bl, product_with_memory(m, x, at_b), *sum, "");
+				continue;
+			}
+			if (!i || (again && !(m->masked && j == m->nv - 1)))
+				bv[j] = vector_of_b(m, now, j);
+			*sum = product(m, x, bv[j], *sum);
+		}
+		if (again)
+			now = micro_step(m->l, m->bl, now);
+	}
+	return now;
+}
+
+/* Turns of `unroll` steps while nk allows; *left: what remains for loop_k. Where cores are shared by two threads, as
+ * virtual machines have them, a step's instructions that multiply nothing are what its products wait for: a Zen 3 takes
+ * 1.14 times as long for turns of one step. */
+static void
+loop_turns(Micro *m, V *a, V *b, V nk, V *left, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+{
+	int n = m->mr * m->nv;
+	LLVMBasicBlockRef head = block(m, "turns"), body = block(m, "turn"), after = block(m, "turns.after");
+	V phi[64];
+
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, head);
+	V pi = LLVMBuildPhi(m->bl, m->l->i64, ""), pa = LLVMBuildPhi(m->bl, m->l->ptr, "a"),
+	  pb = LLVMBuildPhi(m->bl, m->l->ptr, "b");
+
+	for (int i = 0; i < n; i++) {
+		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
+		LLVMAddIncoming(phi[i], &s[i], &from, 1);
+		s[i] = phi[i];
+	}
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntSGE, pi, int_k(m, m->unroll), ""), body, after);
+	LLVMPositionBuilderAtEnd(m->bl, body);
+	V at = micro_step(m->l, m->bl, pa);
+
+	for (int u = 0; u < m->unroll; u++) {
+		V now = bytes_on(m, pb, int_k(m, u * m->steps.b));
+
+		fetch_ahead(m, now, int_k(m, m->steps.b));
+		step_k(m, bytes_on(m, at, int_k(m, u * m->steps.a)), now, row, s);
+	}
+	V next[3] = {LLVMBuildSub(m->bl, pi, int_k(m, m->unroll), ""),
+	             bytes_on(m, pa, int_k(m, m->unroll * m->steps.a)),
+	             bytes_on(m, pb, int_k(m, m->unroll * m->steps.b))};
+
+	LLVMAddIncoming(pi, (V[]){nk, next[0]}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pa, (V[]){*a, next[1]}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pb, (V[]){*b, next[2]}, (LLVMBasicBlockRef[]){from, body}, 2);
+	for (int i = 0; i < n; i++)
+		LLVMAddIncoming(phi[i], &s[i], &body, 1);
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, after);
+	LLVMMoveBasicBlockAfter(body, head);
+	memcpy(s, phi, sizeof *s * (size_t)n);
+	*a = pa;
+	*b = pb;
+	*left = pi;
+	*end = after;
+}
+
 /* The innermost loop: nk steps of one rank-1 update. s[]: tile, in and out. Ends in *end. */
 static void
 loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
 {
-	int n = m->mr * m->nv, chains = m->chains;
+	int n = m->mr * m->nv;
+	bool rest = m->chains > 1 || m->unroll > 1; /* of steps that another loop leaves */
 	LLVMBasicBlockRef body, after;
-	V phi[64], before[64], pa, pb, pi, bv[8];
+	V phi[64], before[64], pa, pb, pi;
 
-	if (chains > 1)
-		loop_chains(m, chains, &a, &b, nk, &nk, ak, bk, row, s, from, &from);
+	if (m->chains > 1)
+		loop_chains(m, m->chains, &a, &b, nk, &nk, ak, bk, row, s, from, &from);
+	else if (m->unroll > 1)
+		loop_turns(m, &a, &b, nk, &nk, row, s, from, &from);
 	body = block(m, "k");
 	after = block(m, "k.after");
 	memcpy(before, s, sizeof *s * (size_t)n);
-	if (chains > 1)
+	if (rest)
 		LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, nk, int_k(m, 0), ""), body, after);
 	else
 		LLVMBuildBr(m->bl, body);
@@ -306,30 +390,12 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 	for (int i = 0; i < n; i++) {
 		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
 		LLVMAddIncoming(phi[i], &s[i], &from, 1);
+		s[i] = phi[i];
 	}
-	bool again = m->sse && m->mr * m->nv + m->nv + 2 > 16;
-	V at = micro_step(m->l, m->bl, pa), now = pb;
+	V at = micro_step(m->l, m->bl, pa);
 
 	fetch_ahead(m, pb, bk);
-	for (int i = 0; i < m->mr; i++) {
-		V x = broadcast(m, micro_row(m->l, m->bl, at, row, i));
-
-		for (int j = 0; j < m->nv; j++) {
-			V sum = phi[i * m->nv + j];
-
-			if (again && m->aligned) {
-				V at_b = bytes_on(m, now, int_k(m, (int64_t)j * m->w * 4));
-
-				s[i * m->nv + j] = LLVMBuildFAdd(m->bl, product_with_memory(m, x, at_b), sum, "");
-				continue;
-			}
-			if (!i || (again && !(m->masked && j == m->nv - 1)))
-				bv[j] = vector_of_b(m, now, j);
-			s[i * m->nv + j] = product(m, x, bv[j], sum);
-		}
-		if (again)
-			now = micro_step(m->l, m->bl, now);
-	}
+	V now = step_k(m, at, pb, row, s);
 	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), ""), na = bytes_on(m, pa, ak), nb = bytes_on(m, now, bk);
 
 	LLVMAddIncoming(pi, (V[]){nk, next}, (LLVMBasicBlockRef[]){from, body}, 2);
@@ -339,7 +405,7 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 		LLVMAddIncoming(phi[i], &s[i], &body, 1);
 	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, next, int_k(m, 0), ""), body, after);
 	LLVMPositionBuilderAtEnd(m->bl, after);
-	for (int i = 0; i < n && chains > 1; i++) {
+	for (int i = 0; i < n && rest; i++) {
 		V merge = LLVMBuildPhi(m->bl, m->vt, "");
 
 		LLVMAddIncoming(merge, (V[]){before[i], s[i]}, (LLVMBasicBlockRef[]){from, body}, 2);
@@ -482,35 +548,49 @@ tile_store(Micro *m, V *sum, const V *crow)
 		vector_store(m, more[i], crow[i / m->nv], i % m->nv);
 }
 
-V
-gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, int ahead, bool pair)
+/* The text of a number that most names lack. */
+static const char *
+name_part(char *to, size_t room, const char *letter, int64_t x, bool there)
 {
-	char name[64], sums[16] = "", fetch[16] = "";
+	if (there)
+		snprintf(to, room, "%s%lld", letter, (long long)x);
+	else
+		*to = 0;
+	return to;
+}
 
+/* Of a tile of so many rows: interleaved sums that registers hold, steps of a turn. */
+static void
+micro_loops(Micro *m, const GemmParams *p, Steps steps)
+{
+	m->chains = p->chains > 1 ? p->chains : 1;
 	/* a tile of more rows than the product has: it stands in a table only, for rows that follow n */
-	while (chains > 1 && chains * mr * nv > 64)
-		chains /= 2;
-	if (chains > 1)
-		snprintf(sums, sizeof sums, "c%d", chains);
-	if (ahead)
-		snprintf(fetch, sizeof fetch, "a%d", ahead);
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s", mr, nv, lanes, masked ? "m" : "", sums, fetch,
-	         pair ? "p" : "");
+	while (m->chains > 1 && m->chains * m->mr * m->nv > 64)
+		m->chains /= 2;
+	m->steps = steps;
+	m->unroll = m->chains == 1 && steps.a && steps.b && !m->sse ? m->l->arch->machine.budget.unroll : 1;
+}
+
+V
+gemm_micro(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, bool pair, Steps steps)
+{
+	char name[160], part[4][32];
+	Micro m = {.l = l, .mr = mr, .nv = nv, .w = p->lanes, .ahead = p->ahead, .masked = masked, .pair = pair,
+	           .sse = l->arch->vector_bytes == 16};
+
+	micro_loops(&m, p, steps);
+	bool known = m.unroll > 1;
+
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s%s%s", mr, nv, m.w, masked ? "m" : "",
+	         name_part(part[0], sizeof *part, "c", m.chains, m.chains > 1),
+	         name_part(part[1], sizeof *part, "a", m.ahead, m.ahead > 0), pair ? "p" : "",
+	         name_part(part[2], sizeof *part, "_", steps.a, known),
+	         name_part(part[3], sizeof *part, "_", steps.b, known));
 	V fn = unit_find(l, name);
 
 	if (fn)
 		return fn;
-	Micro m = {.l = l,
-	           .mr = mr,
-	           .nv = nv,
-	           .masked = masked,
-	           .chains = chains > 1 ? chains : 1,
-	           .ahead = ahead,
-	           .pair = pair,
-	           .w = lanes,
-	           .sse = l->arch->vector_bytes == 16,
-	           .bl = LLVMCreateBuilderInContext(l->cx)};
-
+	m.bl = LLVMCreateBuilderInContext(l->cx);
 	micro_begin(&m, name);
 	fn = m.fn;
 	LLVMBasicBlockRef entry = block(&m, "entry"), load = block(&m, "load"), start = block(&m, "start"), end;
