@@ -1,9 +1,10 @@
-/* buckets.c: when gradients are complete, by kernel.
+/* buckets.c: when gradients are complete and when their sums are read, by kernel.
  *
- * In: graph train's kernels in order, of a module with shards; the buckets of pass overlap, settings bucket.N.   Out:
- * for each bucket the last kernel of the group behind which it is complete; for `mantou scale` the part of the graph's
- * time at which each gradient is. Derives again, from the kernels, that nobody touches a bucket's states behind its
- * kernel: processes put sums in their place from then on. */
+ * In: the kernels of graphs train and update in order, of a module with shards; the buckets of pass overlap, settings
+ * bucket.N.   Out: for each bucket the last kernel of the group behind which it is complete, and graph update's first
+ * kernel of the group before which its sums are waited for; for `mantou scale` the part of the graph's time at which
+ * each gradient is. Derives again, from the kernels, that nobody touches a bucket's states behind the first one and
+ * before the other: processes put sums in their place meanwhile. */
 #include "codegen.h"
 #include <string.h>
 
@@ -61,19 +62,26 @@ complete_behind(const GraphKernels *gk, const uint32_t *last, const char *state)
 	return behind;
 }
 
+static GraphKernels *
+kernels_of(const ProgramKernels *ks, const char *graph)
+{
+	for (uint32_t i = 0; i < ks->graph.n; i++)
+		if (!strcmp(ks->graph.at[i]->g->name, graph))
+			return ks->graph.at[i];
+	return NULL;
+}
+
 /* The states of kind grad in the order in which backward makes them, and the seconds behind each kernel of graph train;
  * their number, 0 without shards. */
 static uint32_t
 gradients_of(const Module *m, const ProgramKernels *ks, Rates r, Arena *a, Item **item, double **behind)
 {
-	GraphKernels *gk = NULL;
+	GraphKernels *gk = kernels_of(ks, "train");
 	uint32_t n = 0, *last;
 	int64_t shards;
 	double at = 0;
 
 	program_calls(m, &shards);
-	for (uint32_t i = 0; i < ks->graph.n; i++)
-		gk = strcmp(ks->graph.at[i]->g->name, "train") ? gk : ks->graph.at[i];
 	if (shards < 2 || !gk || !gk->k.n)
 		return 0;
 	*item = arena_array(a, Item, m->state.n);
@@ -136,17 +144,70 @@ bucket_of(const Module *m, const GraphKernels *gk, const Setting *s)
 	return b;
 }
 
+/* Does op read the state, or write it? */
+static bool
+op_touches(const Graph *g, const Op *op, const char *state)
+{
+	if (op->kind == OP_store && !strcmp(attr_str(op, A_state), state))
+		return true;
+	for (int k = 0; k < op->nin; k++) {
+		const Op *by = val_op(g, place_of(g, op->in[k]));
+
+		if (by && by->kind == OP_load && !strcmp(attr_str(by, A_state), state))
+			return true;
+	}
+	return false;
+}
+
+/* The first kernel of graph update that reads one of the bucket's states; the number of kernels where none does. */
+static uint32_t
+first_reader(const Module *m, const GraphKernels *gk, const Bucket *b, Arena *a)
+{
+	bool *reads = arena_array(a, bool, gk->g->group.n + 1);
+	uint32_t k = 0;
+
+	for (uint32_t i = 0; i < gk->g->op.n; i++) {
+		const Op *op = &gk->g->op.at[i];
+
+		for (uint32_t s = b->first; s <= b->last && !op->dead; s++)
+			if (op->group >= 0)
+				reads[op->group] |= op_touches(gk->g, op, m->state.at[s].name);
+			else if (op->kind == OP_store && op_touches(gk->g, op, m->state.at[s].name))
+				return 0;            /* a copy by itself: it has no group to be found by */
+	}
+	while (k < gk->k.n && (gk->k.at[k].group < 0 || !reads[gk->k.at[k].group]))
+		k++;
+	return k;
+}
+
+/* Where the bucket's sums are waited for. */
+static uint32_t
+wait_of(const Module *m, const ProgramKernels *ks, const Bucket *b, const Setting *s, Arena *a)
+{
+	const GraphKernels *gk = kernels_of(ks, "update");
+	const Setting *wait = setting_arg(s, "wait");
+	uint32_t k = 0, first;
+
+	if (!gk || !wait || wait->kind != SET_STR)
+		return 0;
+	first = first_reader(m, gk, b, a);
+	while (k < gk->k.n && (gk->k.at[k].group < 0 || strcmp(gk->g->group.at[gk->k.at[k].group].name, wait->s) != 0))
+		k++;
+	if (k > first)
+		bug("setting %s: kernel %s reads its states before they are waited for", s->name,
+		    gk->k.at[first].name);
+	return k;
+}
+
 void
 program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a)
 {
 	Item *item;
 	double *behind;
-	GraphKernels *gk = NULL;
+	GraphKernels *gk = kernels_of(ks, "train");
 	uint32_t n = gradients_of(m, ks, (Rates){.flops = 1, .bytes = 1}, a, &item, &behind);
 	const Setting *s;
 
-	for (uint32_t i = 0; i < ks->graph.n; i++)
-		gk = strcmp(ks->graph.at[i]->g->name, "train") ? gk : ks->graph.at[i];
 	ks->bucket = arena_array(a, Bucket, n);
 	while (ks->nbucket < n && (s = setting(m, arena_printf(a, "bucket.%u", (unsigned)ks->nbucket)))) {
 		Bucket b = bucket_of(m, gk, s);
@@ -155,6 +216,7 @@ program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a)
 			if (item[i].state >= b.first && item[i].state <= b.last && item[i].kernel > b.kernel)
 				bug("setting %s: %s is touched behind kernel %s", s->name,
 				    m->state.at[item[i].state].name, gk->k.at[b.kernel].name);
+		b.wait = wait_of(m, ks, &b, s, a);
 		ks->bucket[ks->nbucket++] = b;
 	}
 }

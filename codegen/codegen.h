@@ -51,8 +51,9 @@ typedef struct GraphKernels {
 	VEC(VariantKernels) variant;
 	uint32_t nonce, addressed;
 } GraphKernels;
-/* States first .. last are complete behind graph train's kernel; ready: at which part of the graph's predicted time. */
-typedef struct Bucket { uint32_t first, last, kernel; double ready; } Bucket;
+/* States first .. last are complete behind graph train's kernel, and not read before kernel `wait` of graph update, the
+ * number of its kernels where none reads them; ready: at which part of graph train's predicted time. */
+typedef struct Bucket { uint32_t first, last, kernel, wait; double ready; } Bucket;
 typedef struct ProgramKernels {
 	VEC(GraphKernels *) graph;
 	Bucket *bucket;
@@ -60,7 +61,8 @@ typedef struct ProgramKernels {
 	int njoin; bool joins_early;
 	int64_t scratch_bytes;
 } ProgramKernels;
-/* buckets.c: the kernels behind which pass overlap's buckets are complete. For targets whose loops call rt_start. */
+/* buckets.c: the kernels behind which pass overlap's buckets are complete, and before which they are waited for. For
+ * targets whose loops call rt_start and rt_wait. */
 void program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a);
 /* cut.c: with setting train.shard_optimizer, updates of which each rank makes its part; their number. */
 int program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a);

@@ -168,9 +168,10 @@ put_buckets(Buf *b, const Module *m, const ProgramKernels *ks)
 		const Bucket *k = &ks->bucket[i];
 		const State *first = &m->state.at[k->first], *last = &m->state.at[k->last];
 
-		buf_printf(b, "%s{\"offset\": %lld, \"bytes\": %lld, \"kernel\": %u", i ? ", " : "",
+		buf_printf(b, "%s{\"offset\": %lld, \"bytes\": %lld, \"kernel\": %u, \"wait\": %u", i ? ", " : "",
 		           (long long)first->offset,
-		           (long long)(last->offset + type_bytes(&last->type) - first->offset), (unsigned)k->kernel);
+		           (long long)(last->offset + type_bytes(&last->type) - first->offset), (unsigned)k->kernel,
+		           (unsigned)k->wait);
 		program_put_number(b, "ready", k->ready);
 		buf_printf(b, "}");
 	}

@@ -18,6 +18,7 @@ typedef struct Launch {
 	const LaunchKernel *k;
 	uint32_t n;
 	Touched **of;            /* by group, NULL: not asked yet */
+	bool *waits;             /* by group: gradients are waited for before it (pass overlap) */
 	int *number, next;       /* by kernel: its launch, -1; the next one */
 	/* why the last run ended where it did, NULL: before what no launch takes; the kernel to blame, or none */
 	const char *ended;
@@ -60,6 +61,8 @@ why_apart(Launch *x, uint32_t first, uint32_t k, const Touched *all)
 		return "it races, and is timed by itself";
 	if (b->alone)
 		return b->alone;
+	if (k > first && x->waits[b->group])
+		return "it waits for gradients of other processes";
 	if (a->once != b->once)
 		return "it runs in every call, those before it once";
 	if (a->early != b->early)
@@ -207,12 +210,29 @@ put_numbers(Launch *x)
 			vec_push(x->g->arena, &x->g->group.at[x->k[k].group].launch, x->number[k]);
 }
 
+static void
+mark_waits(Launch *x)
+{
+	const Setting *s;
+
+	for (uint32_t n = 0; !strcmp(x->g->name, "update") &&
+	                     (s = setting(x->g->module, arena_printf(x->cx->scratch, "bucket.%u", (unsigned)n)));
+	     n++) {
+		const Setting *wait = setting_arg(s, "wait");
+
+		for (uint32_t i = 0; wait && wait->kind == SET_STR && i < x->g->group.n; i++)
+			x->waits[i] |= !strcmp(x->g->group.at[i].name, wait->s);
+	}
+}
+
 static bool
 graph_launches(Graph *g, PassCtx *cx, const LaunchKernels *k)
 {
 	Launch x = {.g = g, .cx = cx, .k = k->at.at, .n = k->at.n};
 
 	x.of = arena_array(cx->scratch, Touched *, g->group.n + 1);
+	x.waits = arena_array(cx->scratch, bool, g->group.n + 1);
+	mark_waits(&x);
 	x.number = arena_array(cx->scratch, int, x.n + 1);
 	for (uint32_t i = 0; i < x.n; i++)
 		x.number[i] = -1;

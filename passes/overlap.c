@@ -1,17 +1,18 @@
-/* overlap.c: which gradients travel while the backward half still runs.
+/* overlap.c: which gradients travel while the backward half still runs, and the updates of others.
  *
  * In: a planned module with train.shards > 1, its states of kind grad side by side in the arena.   Out: settings
  * bucket.0, bucket.1, ..: runs of these states, each one range of the arena and nothing copied, with the group behind
- * which the
- * bucket is complete: the last one that writes one of its states, or touches what stands there (processes put sums in
- * its place from then on). Every state is in one bucket; buckets are in the order of their groups.
+ * which the bucket is complete: the last one that writes one of its states, or touches what stands there (processes put
+ * sums in its place from then on); and graph update's group before which its sums are waited for: the first one that
+ * reads one of them. Every state is in one bucket; buckets are in the order of their groups.
  * Boundaries end the exchange soonest, as far as is predicted: with a bucket sent when it is complete and the one
  * before is through, at the seconds and bytes/s of setting bucket.link (a described cluster's) or 50 us and 1 GB/s, and
  * groups at the target's rates, all of them as long as a shard was said to take. By dynamic
  * programming over the states from the last to the first, in which order backward makes them; exact for those. A
  * network that nobody described is taken to be slow: buckets that wait for it cost more than a message more.
  * Declines where there is one shard, and with --disable overlap: then all goes as one, behind the shard.
- * Codegen holds that nobody touches a bucket's states behind its group (codegen/buckets.c). */
+ * Codegen holds that nobody touches a bucket's states from its group on to where it is waited for (codegen/buckets.c).
+ */
 #include <math.h>
 #include <string.h>
 #include "passes.h"
@@ -84,7 +85,7 @@ place_of(const Graph *g, Val v)
 /* By group: its place in the order, the predicted seconds behind it, the last one so far that has a kernel. */
 typedef struct Course {
 	uint32_t *order;
-	double *behind, all;
+	double *behind, *own, all; /* own: of that group alone */
 	int *kernel, last;
 } Course;
 
@@ -111,6 +112,7 @@ course_of(Module *m, const Graph *g, Rates r, Arena *a)
 {
 	Course c = {.order = arena_array(a, uint32_t, g->group.n + 1),
 	            .behind = arena_array(a, double, g->group.n + 1),
+	            .own = arena_array(a, double, g->group.n + 1),
 	            .kernel = arena_array(a, int, g->group.n + 1),
 	            .last = -1};
 	uint32_t *seen = arena_array(a, uint32_t, g->val.n), n = 0;
@@ -138,7 +140,8 @@ course_of(Module *m, const Graph *g, Rates r, Arena *a)
 				bytes += count_bytes(g, op->out[k], seen, n);
 		}
 		if (works || c.last < 0) {
-			c.all += fmax(flops / r.flops, bytes / r.bytes) + r.start;
+			c.own[group] = fmax(flops / r.flops, bytes / r.bytes) + r.start;
+			c.all += c.own[group];
 			c.last = group;
 		}
 		c.order[group] = n;
@@ -175,11 +178,12 @@ complete_behind(const Graph *g, const Course *c, const char *state)
 	return behind < 0 ? c->last : c->kernel[behind];
 }
 
-/* A bucket: items [from, to), complete behind a group. */
+/* A bucket: items [from, to), complete behind a group; wait: graph update's first group that reads one, -1, and the
+ * seconds of the update before it. */
 typedef struct Bucket {
 	uint32_t from, to, order;
-	int group;
-	double bytes, ready;
+	int group, wait;
+	double bytes, ready, before;
 } Bucket;
 
 static void
@@ -194,35 +198,66 @@ sort_buckets(Bucket *b, uint32_t n)
 		}
 }
 
-/* bucket.N = states(first = .., last = .., group = .., ready = part of the graph's time) */
+/* Where graph update reads the bucket's states first. */
 static void
-put_setting(Module *m, uint32_t n, const Graph *g, const Item *item, const Bucket *b, double ready)
+find_wait(const Graph *update, const Course *c, const Item *item, Bucket *b)
 {
-	Setting *arg = arena_array(m->arena, Setting, 4);
-	const char *text[] = {item[b->to - 1].state->name, item[b->from].state->name, g->group.at[b->group].name};
-	static const char *const name[] = {"first", "last", "group", "ready"};
+	b->wait = -1;
+	b->before = c ? c->all : 0;
+	for (uint32_t i = 0; update && i < update->op.n; i++) {
+		const Op *op = &update->op.at[i];
 
-	for (int i = 0; i < 3; i++)
+		for (int k = 0; !op->dead && op->group >= 0 && k < op->nin; k++) {
+			const Op *by = val_op(update, place_of(update, op->in[k]));
+
+			for (uint32_t j = b->from; by && by->kind == OP_load && j < b->to; j++)
+				if (!strcmp(attr_str(by, A_state), item[j].state->name) &&
+				    (b->wait < 0 || c->order[op->group] < c->order[b->wait]))
+					b->wait = op->group;
+		}
+	}
+	if (b->wait >= 0)
+		b->before = c->behind[b->wait] - c->own[b->wait];
+}
+
+/* bucket.N = states(first = .., last = .., group = .., wait = .., ready = part of the graph's time) */
+static void
+put_setting(Module *m, uint32_t n, const Graph *g, const Graph *update, const Item *item, const Bucket *b,
+            double ready)
+{
+	Setting *arg = arena_array(m->arena, Setting, 5);
+	const char *text[] = {item[b->to - 1].state->name, item[b->from].state->name, g->group.at[b->group].name,
+	                      b->wait < 0 ? "" : update->group.at[b->wait].name};
+	static const char *const name[] = {"first", "last", "group", "wait", "ready"};
+
+	for (int i = 0; i < 4; i++)
 		arg[i] = (Setting){.kind = SET_STR, .name = name[i], .s = text[i]};
-	arg[3] = (Setting){.kind = SET_NUM, .name = name[3], .f = floor(ready * 1e4 + 0.5) / 1e4};
+	arg[4] = (Setting){.kind = SET_NUM, .name = name[4], .f = floor(ready * 1e4 + 0.5) / 1e4};
 	vec_push(m->arena, &m->setting,
 	         ((Setting){.kind = SET_CALL,
 	                    .name = arena_printf(m->arena, "bucket.%u", (unsigned)n),
 	                    .s = "states",
 	                    .arg = arg,
-	                    .nargs = 4}));
+	                    .nargs = 5}));
 }
 
+/* all: seconds of the shard; through: when the bucket before is; late: what updates have waited so far. Parts of the
+ * exchange behind which the shard runs, and behind which updates of other buckets do. */
 static void
-tell(PassCtx *cx, const Graph *g, const Item *item, const Bucket *b, uint32_t number, double all, Link l,
-     double *through)
+tell(PassCtx *cx, const Graph *g, const Graph *update, const Item *item, const Bucket *b, uint32_t number, double all,
+     Link l, double *through, double *late)
 {
-	double wire = l.start + b->bytes / l.rate, end = fmax(*through, b->ready) + wire,
-	       begin = fmax(*through, b->ready), hidden = all > begin ? fmin(1, (all - begin) / wire) : 0;
-	char how[64];
+	double wire = l.start + b->bytes / l.rate, begin = fmax(*through, b->ready), end = begin + wire,
+	       reads = all + *late + b->before, shard = all > begin ? fmin(1, (all - begin) / wire) : 0,
+	       hidden = reads > begin ? fmin(1, (reads - begin) / wire) : 0;
+	char how[96];
+	int n;
 
 	*through = end;
-	snprintf(how, sizeof how, hidden >= 1 ? "all hidden" : "%.0f %% hidden", 100 * hidden);
+	*late += end > reads ? end - reads : 0;
+	n = snprintf(how, sizeof how, hidden >= 1 ? "all hidden" : "%.0f %% hidden", 100 * hidden);
+	if (hidden - shard >= 0.005)
+		snprintf(how + n, sizeof how - (size_t)n, ", %.0f %% by updates before", 100 * (hidden - shard));
 	verdict(cx, (Verdict){.pass = "overlap",
 	                      .rule = "overlap.bucket",
 	                      .graph = g->name,
@@ -231,11 +266,14 @@ tell(PassCtx *cx, const Graph *g, const Item *item, const Bucket *b, uint32_t nu
 	                      .fired = true,
 	                      .why = arena_printf(cx->scratch,
 	                                          "bucket %u: %u gradient%s, %s to %s, %.3g MB, complete behind %s at "
-	                                          "%.0f %% of the shard, %.3g ms predicted, %s",
+	                                          "%.0f %% of the shard, %.3g ms predicted, %s; waited for "
+	                                          "%s%s",
 	                                          (unsigned)number, (unsigned)(b->to - b->from),
 	                                          b->to - b->from == 1 ? "" : "s", item[b->to - 1].state->name,
 	                                          item[b->from].state->name, b->bytes * 1e-6,
-	                                          g->group.at[b->group].name, 100 * b->ready / all, wire * 1e3, how),
+	                                          g->group.at[b->group].name, 100 * b->ready / all, wire * 1e3, how,
+	                                          b->wait < 0 ? "behind the update" : "before ",
+	                                          b->wait < 0 ? "" : update->group.at[b->wait].name),
 	                      .value = NAN,
 	                      .loc = item[b->from].state->loc});
 }
@@ -244,14 +282,17 @@ bool
 pass_overlap(Module *m, PassCtx *cx)
 {
 	const Setting *shards = setting(m, "train.shards");
-	const Graph *g = graph_named(m, "train", false);
+	const Graph *g = graph_named(m, "train", false), *update = graph_named(m, "update", false);
 	Arena *a = cx->scratch;
 	uint32_t n = 0, nbucket = 0, *cut;
-	double through = 0;
+	double through = 0, late = 0;
 
 	if (!shards || shards->i < 2 || !g || !g->group.n || setting(m, "bucket.0"))
 		return false;
-	Course c = course_of(m, g, pass_rates(cx), a);
+	Course c = course_of(m, g, pass_rates(cx), a), then = {0};
+
+	if (update)
+		then = course_of(m, update, pass_rates(cx), a);
 	Link l = link_of(m);
 	double longer = l.shard > 0 && c.all > 0 ? l.shard / c.all : 1;
 	Item *item = arena_array(a, Item, m->state.n);
@@ -287,8 +328,9 @@ pass_overlap(Module *m, PassCtx *cx)
 	}
 	sort_buckets(b, nbucket);
 	for (uint32_t i = 0; i < nbucket; i++) {
-		put_setting(m, i, g, item, &b[i], b[i].ready / (c.all * longer));
-		tell(cx, g, item, &b[i], i, c.all * longer, l, &through);
+		find_wait(update, update ? &then : NULL, item, &b[i]);
+		put_setting(m, i, g, update, item, &b[i], b[i].ready / (c.all * longer));
+		tell(cx, g, update, item, &b[i], i, c.all * longer, l, &through, &late);
 	}
 	return true;
 }

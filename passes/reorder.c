@@ -11,11 +11,13 @@
  *   every update.
  * Where the target wants updates together (few launches for all parameters) they wait for the graph's end, and casts of
  * states stand at its start; gradients of shards, which travel to other processes, wait for an eighth of all only.
+ * Graph update of a batch in shards goes from the last state's gradient to the first's, as backward makes them.
  * Checks come before any store, so that bad input stops a step before it changes anything.
  * Linear in ops and edges. */
 #include "pass.h"
 #include "plan.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SMALL_ELEMENTS = 1024, PORTIONS = 8, PORTION_BYTES = 1 << 20 };
@@ -221,6 +223,59 @@ order_stores(Sched *s, const uint32_t *node_of)
 		}
 }
 
+/* Graph update of a batch in shards: gradients come in the order in which backward makes them, from the last state to
+ * the first, and so do their updates, which wait for no others. Key of a node: the gradient that came last of those
+ * that go into it, by number; large where none does. */
+static int
+by_key(const void *x, const void *y)
+{
+	const uint32_t *a = x, *b = y;
+
+	return a[0] != b[0] ? (a[0] > b[0] ? -1 : 1) : a[1] < b[1] ? -1 : a[1] > b[1];
+}
+
+/* The number of the gradient that op loads, if it is less. */
+static uint32_t
+gradient_of(const Graph *g, const Op *op, uint32_t least)
+{
+	const State *s = op->kind == OP_load ? module_state(g->module, attr_str(op, A_state)) : NULL;
+	uint32_t at = s && s->kind == ST_GRAD ? (uint32_t)(s - g->module->state.at) : UINT32_MAX;
+
+	return at < least ? at : least;
+}
+
+/* The nodes as the schedule comes upon them: those of the graph, or of graph update by their gradients. */
+static uint32_t *
+walk_of(const Sched *s, bool enabled)
+{
+	const Setting *shards = setting(s->g->module, "train.shards");
+	uint32_t *walk = arena_array(s->a, uint32_t, s->n), (*key)[2] = arena_alloc(s->a, sizeof *key * (s->n + 1));
+	bool sorts = enabled && shards && shards->i > 1 && !strcmp(s->g->name, "update"), more = sorts;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		const Node *n = &s->node[i];
+
+		key[i][0] = UINT32_MAX;
+		key[i][1] = i;
+		for (uint32_t k = 0; k < n->op.n && sorts; k++)
+			key[i][0] = gradient_of(s->g, &s->g->op.at[n->op.at[k]], key[i][0]);
+	}
+	while (more) {                           /* a group may stand before what it depends on */
+		more = false;
+		for (uint32_t i = 0; i < s->n; i++)
+			for (uint32_t k = 0; k < s->node[i].dep.n; k++)
+				if (key[s->node[i].dep.at[k]][0] < key[i][0]) {
+					key[i][0] = key[s->node[i].dep.at[k]][0];
+					more = true;
+				}
+	}
+	if (sorts)
+		qsort(key, s->n, sizeof *key, by_key);
+	for (uint32_t i = 0; i < s->n; i++)
+		walk[i] = key[i][1];
+	return walk;
+}
+
 static bool
 only_stores(const Sched *s, const Node *n, const bool *is_result)
 {
@@ -407,24 +462,29 @@ pass_reorder(Graph *g, PassCtx *cx)
 		if (s.node[i].check)
 			emit(&s, i);
 	/* then what holds up updates for no reason */
-	for (uint32_t i = 0; i < s.n; i++)
-		for (uint32_t k = 0; s.node[i].sink && k < s.node[i].dep.n; k++)
-			if (s.node[s.node[i].dep.at[k]].steady)
-				emit(&s, s.node[i].dep.at[k]);
+	uint32_t *walk = walk_of(&s, enabled);
+
+	for (uint32_t i = 0; i < s.n; i++) {
+		const Node *n = &s.node[walk[i]];
+
+		for (uint32_t k = 0; n->sink && k < n->dep.n; k++)
+			if (s.node[n->dep.at[k]].steady)
+				emit(&s, n->dep.at[k]);
+	}
 	s.together = enabled && target_does(cx->target, TARGET_joins_launches);
 	count_gradients(&s);
 	for (uint32_t i = 0; i < s.n && s.together; i++)
 		if (only_casts(&s, &s.node[i]))
 			emit(&s, i);
 	for (uint32_t i = 0; i < s.n; i++) {
-		Node *n = &s.node[i];
+		Node *n = &s.node[walk[i]];
 
 		if (n->emitted || (s.together && n->sink) || (enabled && n->source && n->reader.n && !n->store))
 			continue;
-		emit(&s, i);
+		emit(&s, walk[i]);
 	}
 	for (uint32_t i = 0; i < s.n; i++)
-		emit(&s, i);
+		emit(&s, walk[i]);
 	if (s.norder != s.n)
 		bug("reorder: %u of %u kernels could be ordered in graph %s", s.norder, s.n, g->name);
 

@@ -644,7 +644,7 @@ bench_exchange(Bench *b)
 
 	if (b->h->ranks == 1 || b->forward || b->reader || b->h->opt.no_exchange)
 		return true;
-	b->hidden = s->busy > 0 ? 1 - s->exposed / s->busy : 0;
+	b->hidden = s->busy > 0 ? 1 - (s->exposed + s->voting) / (s->busy + s->voting) : 0;
 	if (b->h->image->device) {
 		if (!bench_apart(b, false, &without) || !bench_apart(b, true, &alone))
 			return false;

@@ -2,7 +2,8 @@
  *
  * One thread a process, the exchange thread, makes every call of the library, so that the least level of threads is
  * enough. It sleeps until there is work, looks after signs of life ten times a second, and naps while messages are
- * under way: 20 to 200 us between looks, as the CPUs are the kernels'.
+ * under way: 20 to 200 us between looks, as the CPUs are the kernels'. Work is done in order; one set of messages at a
+ * time goes beside it, with a tag of its own.
  * Life: rank 0 hears of all and all hear of rank 0, every second. Who is silent for longer than --patience is named,
  * and the job aborted; the same where this rank itself fails. A process whose launcher died is killed by the kernel.
  * Ranks but 0 print nothing: their outputs go nowhere, but for what ends the job. */
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG_DATA = 1, TAG_LIFE = 2, MOST = 64 << 20 /* bytes of a message */, QUEUE = 64 };
+enum { TAG_DATA = 1, TAG_LIFE = 2, TAG_BESIDE = 3, MOST = 64 << 20 /* bytes of a message */, QUEUE = 64 };
 
 typedef struct Hello { int64_t pid; uint64_t cpus; char host[64]; } Hello;
 typedef struct Life {
@@ -46,6 +47,8 @@ typedef struct Comm {
 	Peer *peer;                  /* by rank; of rank 0 all others, of the others rank 0 */
 	Hello *hello;
 	RtRequest *request; int room;
+	/* what goes beside the jobs: set and cleared under the lock, and looked after by the exchange thread */
+	struct { const RtMsg *m; int n; RtRequest *request; int room; bool posted; } beside;
 	double beat, looked;         /* when life was last sent, and looked after */
 	FILE *err;                   /* stderr as it was */
 } Comm;
@@ -223,6 +226,57 @@ comm_leave(RtHost *h, void *cx)
 
 /* ---- the exchange thread */
 
+static void
+comm_room(RtRequest **request, int *room, int n)
+{
+	if (n > *room) {
+		*request = realloc(*request, sizeof **request * (size_t)n);
+		*room = n;
+		if (!*request)
+			comm_kill();
+	}
+	memset(*request, 0, sizeof **request * (size_t)n);
+}
+
+static void
+comm_send(const RtMsg *m, int n, int tag, RtRequest *request)
+{
+	for (int send = 0; send < 2; send++)     /* receives first: what comes has a place */
+		for (int i = 0; i < n; i++) {
+			if (m[i].send != send || !m[i].n)
+				continue;
+			if (send)
+				comm.wire->send(comm.at, m[i].at, m[i].n, m[i].rank, tag, &request[i]);
+			else
+				comm.wire->receive(comm.at, m[i].at, m[i].n, m[i].rank, tag, &request[i]);
+		}
+}
+
+/* Sends and looks after what goes beside the jobs. */
+static void
+comm_aside(void)
+{
+	const RtMsg *m = __atomic_load_n(&comm.beside.m, __ATOMIC_ACQUIRE);
+	bool done = true;
+
+	if (!m)
+		return;
+	if (!comm.beside.posted) {
+		comm_room(&comm.beside.request, &comm.beside.room, comm.beside.n);
+		comm_send(m, comm.beside.n, TAG_BESIDE, comm.beside.request);
+		comm.beside.posted = true;
+	}
+	for (int i = 0; i < comm.beside.n; i++)
+		done &= comm.wire->done(comm.at, &comm.beside.request[i]);
+	if (!done)
+		return;
+	pthread_mutex_lock(&comm.lock);
+	comm.beside.posted = false;
+	__atomic_store_n(&comm.beside.m, NULL, __ATOMIC_RELEASE);
+	pthread_cond_signal(&comm.done);
+	pthread_mutex_unlock(&comm.lock);
+}
+
 /* Until the first n requests are done. */
 static void
 comm_finish(int n)
@@ -238,6 +292,7 @@ comm_finish(int n)
 		if (first == n)
 			return;
 		comm_life();
+		comm_aside();
 		if (look < 4)
 			continue;
 		comm_nap(nap);
@@ -246,31 +301,11 @@ comm_finish(int n)
 }
 
 static void
-comm_requests(int n)
-{
-	if (n > comm.room) {
-		comm.request = realloc(comm.request, sizeof *comm.request * (size_t)n);
-		comm.room = n;
-		if (!comm.request)
-			comm_kill();
-	}
-	memset(comm.request, 0, sizeof *comm.request * (size_t)n);
-}
-
-static void
 comm_move(RtHost *h, const RtMsg *m, int n)
 {
 	(void)h;
-	comm_requests(n);
-	for (int send = 0; send < 2; send++)     /* receives first: what comes has a place */
-		for (int i = 0; i < n; i++) {
-			if (m[i].send != send || !m[i].n)
-				continue;
-			if (send)
-				comm.wire->send(comm.at, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
-			else
-				comm.wire->receive(comm.at, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
-		}
+	comm_room(&comm.request, &comm.room, n);
+	comm_send(m, n, TAG_DATA, comm.request);
 	comm_finish(n);
 }
 
@@ -283,7 +318,7 @@ comm_sum(RtHost *h, void *at, int64_t n, bool f64)
 	for (int64_t i = 0; i < n; i += MOST / 8) {
 		int part = (int)(n - i < MOST / 8 ? n - i : MOST / 8);
 
-		comm_requests(1);
+		comm_room(&comm.request, &comm.room, 1);
 		comm.wire->sum(comm.at, from + i * (f64 ? 8 : 4), part, f64, &comm.request[0]);
 		comm_finish(1);
 	}
@@ -299,10 +334,14 @@ comm_adds(RtHost *h)
 static void *
 comm_main(void *arg)
 {
+	int64_t nap = 10000;
+
 	(void)arg;
 	pthread_mutex_lock(&comm.lock);
 	while (!comm.quit) {
 		struct timespec t;
+
+		nap = comm.beside.posted ? (nap < 100000 ? 2 * nap : 200000) : 10000;
 
 		if (comm.head < comm.tail) {
 			void (*fn)(RtHost *, void *) = comm.queue[comm.head % QUEUE].fn,
@@ -316,13 +355,15 @@ comm_main(void *arg)
 			continue;
 		}
 		clock_gettime(CLOCK_REALTIME, &t);
-		t.tv_nsec += 100000000;
+		t.tv_nsec += comm.beside.posted ? nap : 100000000;
 		t.tv_sec += t.tv_nsec / 1000000000;
 		t.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&comm.work, &comm.lock, &t);
+		if (!comm.beside.m || comm.beside.posted)
+			pthread_cond_timedwait(&comm.work, &comm.lock, &t);
 		if (comm.head == comm.tail && !comm.quit) {
 			pthread_mutex_unlock(&comm.lock);
 			comm_life();
+			comm_aside();
 			pthread_mutex_lock(&comm.lock);
 		}
 	}
@@ -330,25 +371,44 @@ comm_main(void *arg)
 	return NULL;
 }
 
-static void
+static int64_t
 comm_post(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx)
 {
+	int64_t number;
+
 	(void)h;
 	pthread_mutex_lock(&comm.lock);
 	while (comm.tail - comm.head == QUEUE)
 		pthread_cond_wait(&comm.done, &comm.lock);
 	comm.queue[comm.tail % QUEUE].fn = fn;
 	comm.queue[comm.tail++ % QUEUE].cx = cx;
+	number = comm.tail;
 	pthread_cond_signal(&comm.work);
+	pthread_mutex_unlock(&comm.lock);
+	return number;
+}
+
+static void
+comm_wait(RtHost *h, int64_t number)
+{
+	(void)h;
+	pthread_mutex_lock(&comm.lock);
+	while (comm.head < number)
+		pthread_cond_wait(&comm.done, &comm.lock);
 	pthread_mutex_unlock(&comm.lock);
 }
 
 static void
-comm_wait(RtHost *h)
+comm_beside(RtHost *h, const RtMsg *m, int n)
 {
 	(void)h;
+	if (!n)
+		return;
 	pthread_mutex_lock(&comm.lock);
-	while (comm.head < comm.tail)
+	comm.beside.n = n;
+	__atomic_store_n(&comm.beside.m, m, __ATOMIC_RELEASE);
+	pthread_cond_signal(&comm.work);
+	while (comm.beside.m)
 		pthread_cond_wait(&comm.done, &comm.lock);
 	pthread_mutex_unlock(&comm.lock);
 }
@@ -356,8 +416,7 @@ comm_wait(RtHost *h)
 static void
 comm_run(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx)
 {
-	comm_post(h, fn, cx);
-	comm_wait(h);
+	comm_wait(h, comm_post(h, fn, cx));
 }
 
 /* ---- bytes of all, bytes of rank 0 */
@@ -789,6 +848,7 @@ const RtComm rt_comm = {
         .start = comm_post,
         .wait = comm_wait,
         .move = comm_move,
+        .beside = comm_beside,
         .sum = comm_sum,
         .adds = comm_adds,
         .gather = comm_gather,

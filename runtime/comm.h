@@ -17,10 +17,13 @@ typedef struct RtComm {
 	int (*open)(RtHost *h);
 	/* Runs fn on the thread that talks to the library; it alone may call move. */
 	void (*run)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
-	/* The same, without waiting for it; wait: until all that was started is done. */
-	void (*start)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
-	void (*wait)(RtHost *h);
+	/* The same, without waiting for it: its number; wait: until that one and all before it are done. */
+	int64_t (*start)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
+	void (*wait)(RtHost *h, int64_t number);
 	void (*move)(RtHost *h, const RtMsg *m, int n);
+	/* A move beside whatever that thread is at, from the loop's own thread: these messages wait for none of those
+	 * that are under way. Returns when all have arrived. */
+	void (*beside)(RtHost *h, const RtMsg *m, int n);
 	/* n numbers of all ranks, f32 or f64, added up by the library in whatever order it likes; on that thread. */
 	void (*sum)(RtHost *h, void *at, int64_t n, bool f64);
 	bool (*adds)(RtHost *h);                    /* is there a library that does? */

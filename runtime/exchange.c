@@ -359,27 +359,6 @@ join_tree(const Joining *j, RtNode x, bool root)
 	return out;
 }
 
-/* What each rank says to all others: messages of s->msg; their number. */
-static int
-join_say(RtHost *h, int r, int n)
-{
-	RtSums *s = &h->sums;
-
-	s->msg[n++] = (RtMsg){r, true, &s->vote[h->rank], sizeof *s->vote};
-	s->msg[n++] = (RtMsg){r, false, &s->vote[r], sizeof *s->vote};
-	return n;
-}
-
-static void
-join_votes(RtHost *h)
-{
-	int n = 0;
-
-	for (int r = 0; r < h->ranks; r++)
-		n = r == h->rank ? n : join_say(h, r, n);
-	h->comm->move(h, h->sums.msg, n);
-}
-
 int
 rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, bool send, int n)
 {
@@ -403,7 +382,7 @@ rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, boo
 }
 
 static void
-join_turn(RtHost *h, const RtTurn *t, bool votes)
+join_turn(RtHost *h, const RtTurn *t)
 {
 	RtSums *s = &h->sums;
 	Joining j = {.h = h, .s = s, .mine = rt_turn_part(h, t, h->rank)};
@@ -415,8 +394,6 @@ join_turn(RtHost *h, const RtTurn *t, bool votes)
 
 		if (r == h->rank)
 			continue;
-		if (votes)
-			n = join_say(h, r, n);
 		for (int i = 0; i < s->rank[h->rank].n; i++)
 			s->msg[n++] = (RtMsg){r, true, join_own(h, i) + his.from, (size_t)(his.to - his.from)};
 		for (int i = 0; i < s->rank[r].n; i++)
@@ -486,19 +463,14 @@ join_bucket(RtHost *h, void *cx)
 	RtSums *s = &h->sums;
 	const RtBucket *b = cx;
 	RtTurn t = rt_turn_first(h, b);
-	bool votes = b == &s->bucket[s->nbucket - 1];
 	double begin = rt_now();
 
-	if (rt_exchange_library(h)) {
-		if (votes)
-			join_votes(h);
+	if (rt_exchange_library(h))
 		join_library(h, b->offset - s->begin, b->offset - s->begin + b->bytes);
-	} else {
-		do {
-			join_turn(h, &t, votes);
-			votes = false;
-		} while (rt_turn_next(&t));
-	}
+	else
+		do
+			join_turn(h, &t);
+		while (rt_turn_next(&t));
 	s->busy += rt_now() - begin;
 }
 
@@ -521,7 +493,7 @@ sums_start(RtHost *h, int b)
 	while (rt_exchange_library(h) && n > 0)  /* one sum a rank, whatever nodes it has */
 		sums_add(h, p0, p1, grad, s->room[--n], grad);
 	s->started = b + 1;
-	h->comm->start(h, join_bucket, &s->bucket[b]);
+	s->number[b] = h->comm->start(h, join_bucket, &s->bucket[b]);
 }
 
 void
@@ -529,30 +501,64 @@ rt_start(RtRun *run, int64_t bucket)
 {
 	RtHost *h = rt_host(run);
 
-	/* the last bucket waits for the shard's end: a fault goes with it */
 	if (h->ranks > 1 && !h->opt.no_exchange && h->mode == RT_M_TRAIN && run->micro + 1 == h->sums.hi &&
-	    bucket == h->sums.started && bucket + 1 < h->sums.nbucket && h->sums.overlap)
+	    bucket == h->sums.started && h->sums.overlap)
 		sums_start(h, (int)bucket);
 }
 
-/* Joins the pieces of all ranks: the sums stand in the states of kind grad, and all know of faults and wishes to
- * stop. */
+/* Buckets go one after the other: where one has arrived, all before it have. */
+void
+rt_wait(RtRun *run, int64_t bucket)
+{
+	RtHost *h = rt_host(run);
+	RtSums *s = &h->sums;
+	int64_t last = bucket < s->started ? bucket : s->started - 1;
+	double begin;
+
+	if (last >= s->waited) {
+		begin = rt_now();
+		h->comm->wait(h, s->number[last]);
+		s->exposed += rt_now() - begin;
+		s->waited = (int)last + 1;
+	}
+	if (bucket >= s->nbucket)
+		s->started = s->waited = 0;
+}
+
+/* What all say to all, beside the buckets that are under way: it waits for none of them. */
+static void
+sums_vote(RtHost *h)
+{
+	RtSums *s = &h->sums;
+	double begin = rt_now();
+	int n = 0;
+
+	for (int r = 0; r < h->ranks; r++) {
+		if (r == h->rank)
+			continue;
+		s->say[n++] = (RtMsg){r, true, &s->vote[h->rank], sizeof *s->vote};
+		s->say[n++] = (RtMsg){r, false, &s->vote[r], sizeof *s->vote};
+	}
+	h->comm->beside(h, s->say, n);
+	s->voting += rt_now() - begin;
+}
+
+/* Joins the pieces of all ranks: all know of faults and wishes to stop, and the sums stand in the states of kind grad
+ * where rt_wait has waited for their bucket; where there is but one, at once. */
 static int64_t
 sums_exchange(RtHost *h, RtVote mine)
 {
 	RtSums *s = &h->sums;
 	const RtVote *fault = NULL;
-	double begin;
 
 	mine.step = h->run.step;
 	mine.signal = __atomic_load_n(&h->signal, __ATOMIC_SEQ_CST);
 	s->vote[h->rank] = mine;
 	while (s->started < s->nbucket)
 		sums_start(h, s->started);
-	s->started = 0;
-	begin = rt_now();
-	h->comm->wait(h);
-	s->exposed += rt_now() - begin;
+	sums_vote(h);
+	if (!s->overlap)
+		rt_wait(&h->run, s->nbucket);
 	s->moved += s->bytes;
 	s->joined = h->run.step;
 	for (int r = 0; r < h->ranks; r++) {
@@ -571,6 +577,7 @@ sums_exchange(RtHost *h, RtVote mine)
 		__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
 	if (!fault)
 		return RT_OK;
+	rt_wait(&h->run, s->nbucket);
 	memcpy(h->run.arena + h->program.fault_offset, &fault->fault, sizeof fault->fault);
 	h->run.first = fault->shard * h->run.batch;
 	h->run.n = fault->n;
@@ -598,6 +605,7 @@ sums_buckets(RtHost *h)
 
 	s->nbucket = h->program.nbucket ? h->program.nbucket : 1;
 	s->bucket = rt_alloc(sizeof *s->bucket * (size_t)s->nbucket);
+	s->number = rt_alloc(sizeof *s->number * (size_t)s->nbucket);
 	s->bucket[0] = (RtBucket){.offset = s->begin, .bytes = s->bytes};
 	s->overlap = h->program.nbucket > 1;
 	for (int64_t i = 0; i < s->npart; i++)
@@ -625,6 +633,7 @@ sums_ranks(RtHost *h)
 
 	s->rank = rt_alloc(sizeof *s->rank * (size_t)h->ranks);
 	s->vote = rt_alloc(sizeof *s->vote * (size_t)h->ranks);
+	s->say = rt_alloc(sizeof *s->say * 2 * (size_t)h->ranks);
 	for (int r = 0; r < h->ranks; r++) {
 		RtPieces *p = &s->rank[r];
 		RtNode node[RT_MAX_NODES];

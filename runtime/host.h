@@ -224,7 +224,9 @@ typedef struct RtReader {
 	const Json *json; /* all of its arguments */
 } RtReader;
 
-typedef struct RtBucket { int64_t offset, bytes; int kernel; double ready; } RtBucket; /* of gradients: processes.md */
+/* Of gradients (processes.md): complete behind that row of graph train; not read before the row `wait` of graph
+ * update, which may be its number of rows. */
+typedef struct RtBucket { int64_t offset, bytes; int kernel, wait; double ready; } RtBucket;
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
@@ -532,15 +534,17 @@ typedef struct RtSums {
 	/* of several processes: room for what arrives, bytes of a part of a chunk */
 	uint8_t *in; int64_t width, arrives;        /* arrives: bytes of `in` */
 	struct RtMsg *msg;
-	RtBucket *bucket; int nbucket, started;     /* of the program; those of this step that are under way */
-	bool overlap;                               /* buckets go while the shard still runs */
-	/* seconds of the exchanges, and those that the loop waited for them */
-	double busy, exposed;
+	RtBucket *bucket; int nbucket;              /* of the program; one where it has none */
+	int started, waited;                        /* of this step: those under way, those that have arrived */
+	int64_t *number;                            /* by bucket: the exchange thread's job */
+	bool overlap;                               /* buckets go while the shard still runs, and the update */
+	/* seconds of the exchanges, and those that the loop waited for them; for what all say to all: of both */
+	double busy, exposed, voting;
 	/* both, and bytes of sums, up to the beginning of the epoch */
 	double told_busy, told_exposed;
 	int64_t moved, told_moved;
 	RtPieces *rank;                             /* by rank */
-	struct RtVote *vote;                        /* by rank */
+	struct RtVote *vote; struct RtMsg *say;     /* by rank; what carries them */
 	/* --shard-optimizer: by bucket * (ranks + 1) + rank where the rank's part of the range begins; -1: parts are
 	 * equal */
 	int64_t *edge;

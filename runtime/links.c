@@ -164,10 +164,12 @@ rt_exchanges(RtHost *h, int64_t n)
 
 	if (h->image->device)
 		return h->image->device->exchange(h, n);
-	for (; n > 0; n--, run->step++)
+	for (; n > 0; n--, run->step++) {
 		for (run->micro = h->sums.lo; run->micro < h->sums.hi; run->micro++)
 			if (rt_merge(run) != RT_OK)
 				return h->error.text[0] || rt_fail(&h->error, "the exchange failed");
+		rt_wait(run, h->sums.nbucket);
+	}
 	return true;
 }
 
@@ -212,14 +214,15 @@ rt_exchange_log(const RtHost *h)
 
 	if (h->ranks > 1 && !h->image->device)
 		fprintf(h->log, ", \"exchange\": {\"bytes\": %lld, \"seconds\": %.3f, \"exposed\": %.3f}",
-		        (long long)(s->moved - s->told_moved), s->busy - s->told_busy, s->exposed - s->told_exposed);
+		        (long long)(s->moved - s->told_moved), s->busy + s->voting - s->told_busy,
+		        s->exposed + s->voting - s->told_exposed);
 }
 
 void
 rt_exchange_warn(RtHost *h, int64_t epoch, double seconds)
 {
 	RtSums *s = &h->sums;
-	double exposed = s->exposed - s->told_exposed, busy = s->busy - s->told_busy;
+	double exposed = s->exposed + s->voting - s->told_exposed, busy = s->busy + s->voting - s->told_busy;
 
 	if (h->ranks > 1 && h->rank == 0 && !h->opt.quiet && exposed > LINK_SLOW * seconds && busy > 0) {
 		rt_progress_clear(h);
@@ -229,7 +232,7 @@ rt_exchange_warn(RtHost *h, int64_t epoch, double seconds)
 		        h->opt.program, 100 * fmin(1, exposed / seconds), (long long)epoch + 1,
 		        (double)(s->moved - s->told_moved) / busy * 1e-9, h->program.link.rate * 1e-9);
 	}
-	s->told_busy = s->busy;
-	s->told_exposed = s->exposed;
+	s->told_busy = s->busy + s->voting;
+	s->told_exposed = s->exposed + s->voting;
 	s->told_moved = s->moved;
 }

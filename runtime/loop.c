@@ -348,6 +348,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	if (g->first >= 0)
 		memcpy(run->arena + g->first, &run->first, 8);
 	if (h->image->call) {
+		if (graph == RT_G_UPDATE)
+			rt_wait(run, h->sums.nbucket);
 		int64_t status = h->image->call(run, g->name);
 
 		return status == RT_OK && rt_fault(run) ? RT_FAULT : status;
@@ -364,6 +366,9 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			rt_give(run, r->join);
 			continue;
 		}
+		for (int b = 0; graph == RT_G_UPDATE && b < h->program.nbucket; b++)
+			if (h->program.bucket[b].wait == k)
+				rt_wait(run, b);
 		rt_row_run(h, r, r->off);
 		if (time)
 			time(cx, g, k, begin, rt_now());
@@ -375,8 +380,10 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			if (h->program.bucket[b].kernel == k)
 				rt_start(run, b);
 	}
-	if (graph == RT_G_UPDATE)
+	if (graph == RT_G_UPDATE) {
+		rt_wait(run, h->sums.nbucket);
 		rt_spread(run);
+	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
 }

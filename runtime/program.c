@@ -651,6 +651,7 @@ program_buckets(RtProgram *p, const Json *list)
 		p->bucket[p->nbucket++] = (RtBucket){.offset = rt_json_int(o, "offset", 0),
 		                                     .bytes = rt_json_int(o, "bytes", 0),
 		                                     .kernel = (int)rt_json_int(o, "kernel", 0),
+		                                     .wait = (int)rt_json_int(o, "wait", 0),
 		                                     .ready = rt_json_num(o, "ready", 1)};
 }
 

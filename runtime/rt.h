@@ -102,9 +102,12 @@ int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_
 int64_t rt_loss(RtRun *run, int64_t offset, int64_t dtype);
 /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
 int64_t rt_poll(RtRun *run);
-/* in graph train of a model with shards: the gradients of a bucket stand */
+/* in graph train of a model with shards: the gradients of a bucket stand; in graph update: their sums are to be read;
+ * behind it, with the number of buckets: all of them have been */
 void rt_start(RtRun *run, int64_t bucket);
-/* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
+void rt_wait(RtRun *run, int64_t bucket);
+/* merge: the shard just run joins the sums; behind the last the states of kind grad hold them, of several processes as
+ * far as rt_wait has waited. RtStatus */
 int64_t rt_merge(RtRun *run);
 /* --shard-optimizer: this process's part of the tasks of a row of graph update; behind the graph: the parameters that
  * others have updated. */

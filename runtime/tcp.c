@@ -23,9 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TCP_WAIT = 60, TCP_HELLO = 5 /* seconds to meet; for who has called to say who it is */, TCP_TAGS = 4 };
+enum { TCP_WAIT = 60, TCP_HELLO = 5 /* seconds to meet; for who has called to say who it is */, TCP_TAGS = 5 };
 /* tags of its own: goodbye; the job ends */
-enum { TCP_BYE = 0, TCP_ENDS = 3 };
+enum { TCP_BYE = 0, TCP_ENDS = 4 };
 static const char tcp_magic[8] = "mantou1";
 
 typedef struct Head {

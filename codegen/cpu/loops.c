@@ -207,6 +207,18 @@ emit_starts(Loops *p, const GraphKernels *gk, uint32_t k)
 			call(p, helper(p, "rt_start", p->l->voidt, args, 2), (V[]){p->run, kk(p, i)}, 2);
 }
 
+/* Buckets of gradients whose sums are read from kernel k of graph update on. */
+static void
+emit_waits(Loops *p, const GraphKernels *gk, uint32_t k)
+{
+	const ProgramKernels *ks = p->c->ks;
+	T args[2] = {p->l->ptr, p->l->i64};
+
+	for (uint32_t i = 0; i < ks->nbucket && !strcmp(gk->g->name, "update"); i++)
+		if (ks->bucket[i].wait == k)
+			call(p, helper(p, "rt_wait", p->l->voidt, args, 2), (V[]){p->run, kk(p, i)}, 2);
+}
+
 /* Kernels [from, to) in the function that is open. */
 static void
 emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V arena, V n)
@@ -222,6 +234,7 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 			call(p, helper(p, "rt_give", p->l->voidt, args, 2), (V[]){p->run, kk(p, k->join - 1)}, 2);
 			continue;
 		}
+		emit_waits(p, gk, i);
 		launch(p, k, i, arena, n, table(p, k->off, k->noff, "off"));
 		if (k->loss)
 			emit_loss(p, gk->g);
@@ -311,6 +324,11 @@ emit_graph(Loops *p, const GraphKernels *gk)
 		leave_if(p, call(p, part[i], (V[]){p->run, arena, n}, 3));
 	if (!npart)
 		emit_kernels(p, gk, gk->nonce, gk->k.n, arena, n);
+	if (p->c->ks->nbucket && !strcmp(g->name, "update")) {
+		T args[2] = {p->l->ptr, p->l->i64};
+
+		call(p, helper(p, "rt_wait", p->l->voidt, args, 2), (V[]){p->run, kk(p, p->c->ks->nbucket)}, 2);
+	}
 	if (has_cuts(gk))
 		call(p, helper(p, "rt_spread", p->l->voidt, &p->l->ptr, 1), &p->run, 1);
 	LLVMBuildRet(p->b, kk(p, RT_OK));

@@ -237,6 +237,26 @@ numbers_of(const Merge *x, int *number)
 	return NULL;
 }
 
+/* Buckets are complete, and waited for, by launches. behind: by kernel the launch that does it, of `launches`. */
+static void
+bucket_launches(const Merge *x, uint32_t *behind, uint32_t n, uint32_t launches)
+{
+	ProgramKernels *ks = &x->p->ks;
+	bool train = !strcmp(x->gk->g->name, "train"), update = !strcmp(x->gk->g->name, "update");
+
+	for (uint32_t i = 0; i < ks->nbucket && update; i++) {
+		uint32_t first = launches;
+
+		for (uint32_t k = ks->bucket[i].wait; k < n; k++) /* and none behind it is launched before */
+			first = behind[k] < first ? behind[k] : first;
+		ks->bucket[i].wait = first;
+	}
+	for (uint32_t i = 1; i < n; i++) /* and all before it */
+		behind[i] = behind[i] > behind[i - 1] ? behind[i] : behind[i - 1];
+	for (uint32_t i = 0; i < ks->nbucket && train; i++)
+		ks->bucket[i].kernel = behind[ks->bucket[i].kernel];
+}
+
 static const char *
 graph_join(Merge *x)
 {
@@ -258,10 +278,7 @@ graph_join(Merge *x)
 	}
 	if (wrong)
 		return arena_printf(x->p->a, "graph %s: %s", out.g->name, wrong);
-	for (uint32_t i = 1; i < n; i++) /* and all before it */
-		behind[i] = behind[i] > behind[i - 1] ? behind[i] : behind[i - 1];
-	for (uint32_t i = 0; i < x->p->ks.nbucket && !strcmp(out.g->name, "train"); i++)
-		x->p->ks.bucket[i].kernel = behind[x->p->ks.bucket[i].kernel];
+	bucket_launches(x, behind, n, out.k.n);
 	for (uint32_t i = 0; i < out.k.n; i++)
 		out.nonce += out.k.at[i].once;
 	out.variant.at = x->gk->variant.at;

@@ -105,10 +105,11 @@ typedef struct CudaShards {
 	/* of several processes: what arrives; what each says, RT_VOTE words by rank; a wish to stop of all */
 	CuPtr in, votes, agreed;
 	RtAdd add[2 * RT_MAX_NODES]; int nadd;      /* behind the last shard, before the others' */
-	int started;                                /* buckets of this step */
+	int started, waited;                        /* buckets of this step that go, that the steps have waited for */
 	int64_t *marks; CuPtr marks_at;             /* loop_mark's; then mail of this process alone */
 	struct RtMsg *spread;                       /* cuts.spread, on the device */
-	CuStream beside; CuEvent forked, joined;    /* where buckets travel while the last shard runs; NULL: nowhere */
+	/* where buckets travel while the last shard runs, and the update; NULL: nowhere. arrived: by bucket */
+	CuStream beside; CuEvent forked, joined, *arrived;
 } CudaShards;
 
 typedef struct Cuda {
@@ -238,6 +239,7 @@ bool cuda_shards_merge(RtHost *h);
 /* the exchange of a step's sums, whatever stands there: behind what all shards but the last leave */
 bool cuda_shards_earlier(Chain *h);
 bool cuda_shards_exchange(Chain *h);
+bool cuda_shards_wait(Chain *h, int row);               /* before a row of graph update: for what it reads; behind it */
 bool cuda_shards_spread(Chain *h);                      /* behind an update that processes share */
 /* a kernel of theirs, of so many blocks */
 bool cuda_shards_kernel(Chain *h, CuFunction f, int64_t blocks, void **parameter, const char *what);

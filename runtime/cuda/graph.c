@@ -233,9 +233,10 @@ chain_call(Chain *h, int graph, bool once)
 		return false;
 	for (int k = 0; k < g->nrow; k++)
 		if ((once || !g->row[k].once) &&
-		    (!cuda_chain_row(h, g, k) || (ends && g->row[k].loss && !chain_loss(h, g))))
+		    ((graph == RT_G_UPDATE && !cuda_shards_wait(h, k)) || !cuda_chain_row(h, g, k) ||
+		     (ends && g->row[k].loss && !chain_loss(h, g))))
 			return false;
-	return graph != RT_G_UPDATE || cuda_shards_spread(h);
+	return graph != RT_G_UPDATE || (cuda_shards_wait(h, g->nrow) && cuda_shards_spread(h));
 }
 
 static bool

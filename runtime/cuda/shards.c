@@ -8,8 +8,9 @@
  *  - else shards run in step, from join to join, each in an arena of its own: the arena lies `copies` times in memory,
  *    each with its loop's state in front, and the states that graph train reads are copied at the step's beginning.
  * Of several processes the pieces of all are joined behind the last shard, as exchange.c says and on the same tree:
- * NCCL carries them (nccl.c), loop_sum adds. Buckets that are complete before go beside the kernels of the last shard.
- * With the last bucket goes what all must know: faults, a wish to stop. */
+ * NCCL carries them (nccl.c), loop_sum adds. Buckets that are complete before go beside the kernels of the last shard,
+ * the others beside the updates of those that have arrived. Between the two goes what all must know: faults, a wish to
+ * stop. */
 #include "cuda.h"
 #include "../comm.h"
 
@@ -225,14 +226,14 @@ put_node(Chain *h, RtNode x, RtShare mine, bool root, CuPtr *at)
 }
 
 static bool
-put_turn(Chain *h, const RtTurn *t, bool votes)
+put_turn(Chain *h, const RtTurn *t)
 {
 	Cuda *c = h->c;
 	RtHost *host = c->h;
 	RtSums *s = &host->sums;
 	RtShare mine = rt_turn_part(host, t, host->rank);
 	CuPtr states = c->arena + (CuPtr)s->begin, at;
-	int n = votes ? say_votes(c, 0) : 0;
+	int n = 0;
 
 	for (int r = 0; r < host->ranks; r++) {
 		RtShare his = rt_turn_part(host, t, r);
@@ -284,9 +285,9 @@ put_library(Chain *h, int64_t from, int64_t to)
 	return true;
 }
 
-/* A bucket is complete: this process's own node over it, then the others'. votes: with what all say. */
+/* A bucket is complete: this process's own node over it, then the others'. */
 static bool
-put_bucket(Chain *h, bool votes)
+put_bucket(Chain *h)
 {
 	Cuda *c = h->c;
 	CudaShards *s = &c->shards;
@@ -301,12 +302,12 @@ put_bucket(Chain *h, bool votes)
 		good = put_sum(h, sum_place(c, s->add[i].out, own), sum_place(c, s->add[i].left, own),
 		               sum_place(c, s->add[i].right, own), from, to);
 	if (rt_exchange_library(c->h))
-		return good && (!votes || put_move(h, say_votes(c, 0))) && put_library(h, from, to);
-	do {
-		good = good && put_turn(h, &t, votes);
-		votes = false;
-	} while (good && rt_turn_next(&t));
-	return good;
+		good = good && put_library(h, from, to);
+	else
+		do
+			good = good && put_turn(h, &t);
+		while (good && rt_turn_next(&t));
+	return good && (!h->beside || CUDA(c, cuEventRecord, s->arrived[b - sums->bucket], s->beside));
 }
 
 /* The last of this process's shards begins: what its end adds up. */
@@ -316,7 +317,7 @@ bucket_begin(Chain *h)
 	CudaShards *s = &h->c->shards;
 	RtSums *sums = &h->c->h->sums;
 
-	s->started = 0;
+	s->started = s->waited = 0;
 	s->nadd = rt_merge_adds(sums, sums->hi - 1, s->add);
 	for (int i = sums->nnode - 2; i >= 0 && rt_exchange_library(h->c->h);
 	     i--) /* one sum a rank, whatever nodes it has */
@@ -346,7 +347,7 @@ beside_join(Chain *h)
 }
 
 /* Behind kernel `row` of the last shard: the buckets that are complete go their way while the others are made. The last
- * one waits for the shard's end, as what all must know goes with it. */
+ * one lets go first what all must know, which waits for the shard's end. */
 static bool
 put_complete(Chain *h, int row)
 {
@@ -357,13 +358,13 @@ put_complete(Chain *h, int row)
 	if (!h->capture || !h->c->shards.beside)
 		return true;
 	while (good && *started + 1 < s->nbucket && s->bucket[*started].kernel <= row) {
-		good = beside_fork(h) && put_mark(h) && put_bucket(h, false) && put_mark(h);
+		good = beside_fork(h) && put_mark(h) && put_bucket(h) && put_mark(h);
 		h->beside = false;
 	}
 	return good;
 }
 
-/* Of kernels that are launched the hosts tell each other, before the last bucket goes. False after rt_fail; *fault:
+/* Of kernels that are launched the hosts tell each other, before the buckets go. False after rt_fail; *fault:
  * somebody has met one, and run->arena has it. */
 static bool
 vote_now(Chain *h, bool *fault)
@@ -405,29 +406,67 @@ vote_now(Chain *h, bool *fault)
 	return good;
 }
 
-/* Behind the last shard: the buckets that are left, the last with what all say. */
+/* What all say to all: a fault of the first process that has one is everybody's then, before anything is stored, and a
+ * wish to stop. Beside the steps it goes behind the buckets that are on their way. */
 static bool
-put_rest(Chain *h)
+put_votes(Chain *h, bool beside)
 {
 	Cuda *c = h->c;
 	CudaShards *s = &c->shards;
-	RtHost *host = c->h;
-	CuPtr mail = s->marks_at + 8, own = s->votes + (CuPtr)(host->rank * VOTE_BYTES);
-	long long words = FAULT_WORDS, ranks = host->ranks;
-	bool fault = false, good = true, beside = s->started > 0;
+	CuPtr mail = s->marks_at + 8, own = s->votes + (CuPtr)(c->h->rank * VOTE_BYTES);
+	long long words = FAULT_WORDS, ranks = c->h->ranks;
+	bool good = put_kernel(h, s->vote, 1, (void *[]){&c->arena, &own, &mail, &words}, "loop_vote") &&
+	            (!beside || beside_fork(h)) && put_mark(h) && put_move(h, say_votes(c, 0)) && put_mark(h) &&
+	            (!beside || beside_join(h));
 
-	if (h->capture)
-		good = put_kernel(h, s->vote, 1, (void *[]){&c->arena, &own, &mail, &words}, "loop_vote");
-	else if (!vote_now(h, &fault) || fault)
-		return fault;
-	good = good && (!beside || beside_fork(h)) && put_mark(h);
-	while (good && s->started < host->sums.nbucket)
-		good = put_bucket(h, h->capture && s->started + 1 == host->sums.nbucket);
-	good = good && put_mark(h) && (!beside || beside_join(h));
 	h->beside = false;
 	return good &&
-	       (!h->capture ||
-	        put_kernel(h, s->heed, 1, (void *[]){&c->arena, &s->votes, &ranks, &words, &s->agreed}, "loop_heed"));
+	       put_kernel(h, s->heed, 1, (void *[]){&c->arena, &s->votes, &ranks, &words, &s->agreed}, "loop_heed");
+}
+
+/* Behind the last shard: what all say, then the buckets that are left. Where buckets go beside the steps
+ * cuda_shards_wait waits for them. */
+static bool
+put_rest(Chain *h)
+{
+	CudaShards *s = &h->c->shards;
+	RtSums *sums = &h->c->h->sums;
+	bool fault = false, good = true, beside = h->capture && s->beside;
+
+	if (h->capture)
+		good = put_votes(h, beside);
+	else if (!vote_now(h, &fault) || fault)
+		return fault;
+	h->beside = beside;
+	good = good && put_mark(h);
+	while (good && s->started < sums->nbucket)
+		good = put_bucket(h);
+	good = good && put_mark(h);
+	h->beside = false;
+	s->waited = beside ? 0 : sums->nbucket;
+	return good;
+}
+
+/* Before a row of graph update the buckets that are read from there on; behind its last one, all. */
+bool
+cuda_shards_wait(Chain *h, int row)
+{
+	Cuda *c = h->c;
+	CudaShards *s = &c->shards;
+	RtSums *sums = &c->h->sums;
+	int last = -1;
+
+	if (!h->capture || !s->beside)
+		return true;
+	if (row == c->h->program.graph[RT_G_UPDATE].nrow)
+		return beside_join(h);
+	for (int b = 0; b < sums->nbucket; b++)
+		if (sums->bucket[b].wait == row)
+			last = b;
+	if (last < s->waited)
+		return true;
+	s->waited = last + 1; /* they go one after the other */
+	return CUDA(c, cuStreamWaitEvent, c->stream, s->arrived[last], 0);
 }
 
 /* Each process has made a part of the parameters: all get it. */
@@ -458,7 +497,7 @@ bool
 cuda_shards_exchange(Chain *h)
 {
 	bucket_begin(h);
-	return put_rest(h) && cuda_shards_spread(h);
+	return put_rest(h) && cuda_shards_wait(h, h->c->h->program.graph[RT_G_UPDATE].nrow) && cuda_shards_spread(h);
 }
 
 /* What the shards of each process brought to joins, to all. */
@@ -736,28 +775,41 @@ joins_open(Cuda *c)
 	return good;
 }
 
+/* Do blocks of one of the graph's kernels wait for each other? */
+static bool
+has_teams(const Cuda *c, const RtGraph *g)
+{
+	const RtCode *code = c->h->image->code;
+
+	for (int k = 0; k < g->nrow; k++)
+		if (code->team && g->row[k].fn >= 0 && code->team[g->row[k].fn] > 1)
+			return true;
+	return false;
+}
+
 /* Do buckets travel while the last shard runs? Not where a kernel's blocks wait for each other: they must find room at
  * one time, which a transfer that waits for other devices may hold. */
 static bool
 travels_beside(const Cuda *c)
 {
-	const RtGraph *g = shards_graph(c);
-	const RtCode *code = c->h->image->code;
-
-	for (int k = 0; k < g->nrow; k++)
-		if (code->team && g->row[k].fn >= 0 && code->team[g->row[k].fn] > 1)
-			return false;
-	return c->h->sums.overlap && !rt_joins_in_step(c->h);
+	return c->h->sums.overlap && !rt_joins_in_step(c->h) && !has_teams(c, shards_graph(c)) &&
+	       !has_teams(c, &c->h->program.graph[RT_G_UPDATE]);
 }
 
 static bool
 beside_open(Cuda *c)
 {
 	CudaShards *s = &c->shards;
+	int n = c->h->sums.nbucket;
+	bool good = true;
 
-	return !travels_beside(c) ||
-	       (CUDA(c, cuStreamCreate, &s->beside, CU_NON_BLOCKING) &&
-	        CUDA(c, cuEventCreate, &s->forked, CU_NO_TIMING) && CUDA(c, cuEventCreate, &s->joined, CU_NO_TIMING));
+	if (!travels_beside(c))
+		return true;
+	s->arrived = rt_alloc(sizeof *s->arrived * (size_t)n);
+	for (int b = 0; b < n && good; b++)
+		good = CUDA(c, cuEventCreate, &s->arrived[b], CU_NO_TIMING);
+	return good && CUDA(c, cuStreamCreate, &s->beside, CU_NON_BLOCKING) &&
+	       CUDA(c, cuEventCreate, &s->forked, CU_NO_TIMING) && CUDA(c, cuEventCreate, &s->joined, CU_NO_TIMING);
 }
 
 /* Room for what arrives, NCCL, and a first exchange, with which connections are made: none is in a capture. */
@@ -814,6 +866,10 @@ cuda_shards_close(Cuda *c)
 	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed};
 
 	cuda_nccl_close(c);
+	for (int b = 0; s->arrived && b < c->h->sums.nbucket; b++)
+		if (s->arrived[b])
+			c->cu.cuEventDestroy(s->arrived[b]);
+	free(s->arrived);
 	if (s->joined)
 		c->cu.cuEventDestroy(s->joined);
 	if (s->forked)

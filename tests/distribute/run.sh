@@ -484,7 +484,9 @@ fi
 
 case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one bucket: nothing overlaps" ;; esac
 "$mantou" explain tests/distribute/wide.net >"$dir/out" 2>&1
-if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden' "$dir/out")" = 2 ]; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
+# each bucket: where it starts, what hides it, which update waits for it; the first one's do not wait for the second
+if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden.*; waited for before update_' "$dir/out")" = 2 ] &&
+	[ "$(grep -o 'waited for before .*' "$dir/out" | sort -u | wc -l)" = 2 ] && grep -q 'bucket 1: .* % by updates before; ' "$dir/out"; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
 case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disable overlap: $("$dir/wide.one" info --json)" ;; esac
 # cut for a described cluster: where messages are cheap more buckets, where they are dear one; the same bits; explain and info say for what
 printf 'node 1 of 4\nlink inside 1us 40GB/s\nsum 100GB/s\n' >"$dir/fast"
