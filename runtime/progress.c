@@ -204,16 +204,28 @@ rt_overflow_report(RtHost *h, const RtRecord *r)
 
 /* ---- log */
 
+/* Keys of a step's object that are no metric's; in the means of an epoch the last is. */
+static const char *const log_own[] = {"step", "epoch", "rate", "scale", "grad_norm"};
+enum { LOG_OWN = sizeof log_own / sizeof *log_own };
+
 /* Key of a scalar in JSON: the loss is "loss", the norm "grad_norm", the loss scale "scale", metrics have their own
- * names. */
+ * names, behind "metric." where one of log_own from `own` on has that name: an object has no key twice. */
 static void
-log_scalar(FILE *f, const RtResult *r, double x, const char *before)
+log_scalar(FILE *f, const RtResult *r, double x, const char *before, int own)
 {
+	const char *key = r->kind == RT_LOSS    ? "loss"
+	                  : r->kind == RT_NORM  ? "grad_norm"
+	                  : r->kind == RT_SCALE ? "scale"
+	                                        : NULL;
+	bool taken = false;
+
+	for (int i = own; !key && i < LOG_OWN; i++)
+		taken |= !strcmp(r->t.name, log_own[i]);
 	fputs(before, f);
-	rt_json_text(f, r->kind == RT_LOSS    ? "loss"
-	                : r->kind == RT_NORM  ? "grad_norm"
-	                : r->kind == RT_SCALE ? "scale"
-	                                      : r->t.name);
+	if (taken)
+		fprintf(f, "\"metric.%s\"", r->t.name);
+	else
+		rt_json_text(f, key ? key : r->t.name);
 	fputs(": ", f);
 	rt_json_number(f, x, r->t.dtype == RT_F64 ? 17 : 9);
 }
@@ -228,12 +240,12 @@ rt_log_record(RtHost *h, const RtRecord *r)
 	fprintf(h->log, "{\"step\": %lld, \"epoch\": %lld", (long long)r->step, (long long)r->epoch);
 	for (int i = 0; i < g->nscalar; i++)
 		if (i == g->loss)
-			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ");
+			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ", 0);
 	fprintf(h->log, ", \"rate\": ");
 	rt_json_number(h->log, r->rate, 9);
 	for (int i = 0; i < g->nscalar; i++)
 		if (i != g->loss && g->result[g->scalar[i]].kind != RT_OVERFLOW)
-			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ");
+			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ", 0);
 	fprintf(h->log, "}\n");
 }
 
@@ -258,7 +270,7 @@ log_means(FILE *f, const char *name, const RtGraph *g, const double *mean)
 
 		if (r->kind == RT_SCALE || r->kind == RT_OVERFLOW)
 			continue;
-		log_scalar(f, r, mean[i], before);
+		log_scalar(f, r, mean[i], before, LOG_OWN - 1);
 		before = ", ";
 	}
 	rt_tables_json(g, f, before);

@@ -1,7 +1,7 @@
 """settings.py: --rate and --set: a program that is told a number computes as one that was built with it."""
 import json
 
-from recipe import build, load, log, run, same, test
+from recipe import NET, build, load, log, run, same, test
 
 CASES = (   # what the file says, what is set, what the file would have said
     ("optimizer = sgd(0.1)", ("--rate", "0.03"), "optimizer = sgd(0.03)"),
@@ -102,3 +102,22 @@ def what_cannot_be_set():
             (("--rate", "nan"), 1, "not 'nan'"), (("--rate", "1e999"), 1, "not '1e999'"),
             (("--rate", "0.1x"), 1, "not '0.1x'")):
         assert words in run(m, "train", *args, status=status).stderr, args
+
+
+@test
+def no_key_of_the_log_is_there_twice():
+    """Metrics may be called as what a step's object holds beside them."""
+    names = "step", "epoch", "rate", "scale", "grad_norm", "seconds"
+    net = NET.replace("metric middle = mean(p)", "\n".join("metric %s = mean(p) + %d" % (n, k)
+                                                          for k, n in enumerate(names, 100)))
+    m = build("optimizer = sgd(0.1)  clip_norm = 1  precision = f16", net)
+    run(m, "train", "--epochs", 1, "--no-save", "--log", "keys.jsonl")
+
+    def object_of(pairs):
+        assert len(pairs) == len(dict(pairs)), pairs
+        return dict(pairs)
+    lines = [json.loads(line, object_pairs_hook=object_of) for line in open("keys.jsonl")]
+    assert [o["step"] for o in lines[:-1]] == [0, 1, 2, 3, 4] and all(o["rate"] == 0.1 for o in lines[:-1]), lines
+    for o, own in [(o, names[:-1]) for o in lines[:-1]] + [(lines[-1][k], ("grad_norm",)) for k in ("train", "eval")]:
+        for k, n in enumerate(names, 100):
+            assert abs(o["metric." + n if n in own else n] - k) < 5, (n, o)
