@@ -2,8 +2,8 @@
  *
  * In: graph update's kernels, of a module with setting train.shard_optimizer.   Out: KernelRec.cut of each kernel that
  * is all of its group, goes through its values as they lie in memory, and stores one parameter with its slots (and
- * its average). Each element then needs its own place of the gradient and the slots alone, so that a rank may run
- * a part of the tasks, and has slots for that part.
+ * its average, its copy). Each element then needs its own place of the gradient and the slots alone, so that a rank may
+ * run a part of the tasks, and has slots for that part.
  * A group is left whole, by every rank, where another one reads what it makes, or a slot of its own: lamb's norms of
  * an update. A gradient that another group reads too (a norm, a test of whether it is finite) is known to all ranks
  * whole, as without the option; others only to those who apply them. */
@@ -82,7 +82,7 @@ stored_states(const Module *m, const Graph *g, int group, Arena *a, KernelCut *c
 		const State *s = module_state((Module *)(uintptr_t)m, attr_str(op, A_state));
 
 		if ((s->kind == ST_PARAM && param) || (n && type_elements(&s->type) != n) ||
-		    (s->kind != ST_PARAM && s->kind != ST_SLOT && s->kind != ST_AVERAGE) ||
+		    (s->kind != ST_PARAM && s->kind != ST_SLOT && s->kind != ST_AVERAGE && s->kind != ST_COPY) ||
 		    (s->kind == ST_SLOT && read_elsewhere(g, group, s->name)))
 			return false;
 		n = type_elements(&s->type);

@@ -278,7 +278,7 @@ double op_flops(const Graph *g, const Op *op);              /* by the row's rule
 /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; CARRY:
  * what generate carries from place to place, never saved, whose memory other graphs use, and which may follow the
  * batch; SETTING: a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
- * parameter's running mean, NAME.average */
+ * parameter's running mean, NAME.average; COPY: a parameter rounded to fewer bits, NAME.copy, never saved */
 typedef enum StateKind {
 #define STATE_KIND(name, word) ST_##name,
 #include "../runtime/kinds.def"

@@ -154,7 +154,8 @@ parse_state_flags(Parse *p, State *s)
 				return false;
 			if ((k = p_one_of(p, text_state_kinds, ST_COUNT)) < 0)
 				return p_error(p, p_loc(p),
-				               "param, stat, slot, grad, sum, setting or average expected");
+				               "param, stat, slot, grad, sum, setting, average, carry or copy "
+				               "expected");
 			s->kind = (StateKind)k;
 		} else if (p_keyword(p, "decay")) {
 			s->decay = true;

@@ -6,8 +6,8 @@
 PassFn pass_channels, pass_signals;
 PassFn pass_expand, pass_fold, pass_factor, pass_sparse, pass_cse, pass_dce, pass_fuse, pass_precision, pass_reorder,
         pass_select;
-ModulePassFn pass_infer, pass_step, pass_autodiff, pass_optimizer, pass_layout, pass_recompute, pass_plan, pass_overlap,
-        pass_launch;
+ModulePassFn pass_infer, pass_step, pass_autodiff, pass_optimizer, pass_layout, pass_recompute, pass_copies, pass_plan,
+        pass_overlap, pass_launch;
 
 /* States of dynamic loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): the scale, a power of two; good steps
  * since it last changed; steps left out. Autodiff makes them, the optimizer brings them up to date. */

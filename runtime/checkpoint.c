@@ -52,13 +52,13 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"checksum\":\"0000000000000000\"}");
 }
 
-/* Sums of an evaluation are no part of a run's state, nor are those over shards, which every step makes
- * anew; settings stand in the metadata. */
+/* Sums of an evaluation and copies of parameters are no part of a run's state, nor are those over shards, which every
+ * step makes anew; settings stand in the metadata. */
 static bool
 checkpoint_kept(const RtProgram *p, const RtState *s)
 {
 	return s->kind != RT_SUM && s->kind != RT_CARRY && s->kind != RT_SETTING &&
-	       !(s->kind == RT_GRAD && p->shards > 1);
+	       s->kind != RT_COPY && !(s->kind == RT_GRAD && p->shards > 1);
 }
 
 /* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
@@ -412,6 +412,7 @@ checkpoint_copy(RtHost *h, const RtState *s, const RtSt *st, const RtStEntry *t)
 	int64_t bad;
 
 	h->run.kept = 0;
+	h->rewritten = true;
 	rt_dtype_convert(s->t.dtype, room ? room : at, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count,
 	                 false, &bad);
 	if (room)

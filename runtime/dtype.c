@@ -204,6 +204,16 @@ dtype_convert_fast(int to, uint8_t *out, int from, const uint8_t *in, int64_t n)
 	case RT_F64 * RT_DTYPE_COUNT + RT_F32: CONVERT(double, float) return true;
 	case RT_F32 * RT_DTYPE_COUNT + RT_F64: CONVERT(float, double) return true;
 	case RT_I32 * RT_DTYPE_COUNT + RT_I64: CONVERT(int32_t, int64_t) return true;
+	case RT_F32 * RT_DTYPE_COUNT + RT_BF16:
+		for (int64_t j = 0; j < n; j++) {
+			float x;
+			uint16_t y;
+
+			memcpy(&x, in + j * 4, 4);
+			y = rt_f32_to_bf16(x);
+			memcpy(out + j * 2, &y, 2);
+		}
+		return true;
 	case RT_I64 * RT_DTYPE_COUNT + RT_I32:
 		for (int64_t j = 0; j < n; j++) {
 			int64_t x;

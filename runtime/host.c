@@ -334,6 +334,8 @@ rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle)
 
 	if (h->graph)
 		rt_drain(h);
+	if (mode == RT_M_TRAIN)
+		rt_host_copies(h);
 	pthread_mutex_lock(&h->lock);
 	h->mode = mode;
 	h->graph = &h->program.graph[mode == RT_M_EVAL ? RT_G_EVAL : h->program.train.reports];

@@ -111,7 +111,8 @@ typedef struct RtInput {
 	int64_t example; /* elements of one example */
 	int64_t rows;    /* first-axis rows of one example */
 } RtInput;
-/* SUM: of an evaluation's batches, CARRY: of generate, in no checkpoint; the latter lies where other graphs work */
+/* SUM: of an evaluation's batches, CARRY: of generate, COPY: of a parameter, in no checkpoint; the second lies where
+ * other graphs work */
 typedef enum RtStateKind {
 #define STATE_KIND(name, word) RT_##name,
 #include "kinds.def"
@@ -617,6 +618,7 @@ struct RtHost {
 	uint64_t able;                              /* by image: this CPU runs it; of a device the chosen one alone */
 	void *device; const char *device_name;      /* of image->device, */
 	size_t device_bytes;                        /* and what arena and data sets have of its memory */
+	bool rewritten;                             /* states were made or read since copies of them were */
 	bool fresh;                                 /* inputs stand in the host's arena that the device has not got */
 	RtProgram program;
 	RtOptions opt;
@@ -690,6 +692,7 @@ void rt_host_touch(RtHost *h);
 /* init.c */
 bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
 void rt_host_init_average(RtHost *h, int state);        /* an average is its parameter */
+void rt_host_copies(RtHost *h);                         /* of parameters, if states are rewritten */
 int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that state NAME.average is the mean of, -1 */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */

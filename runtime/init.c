@@ -311,16 +311,23 @@ init_part(void *cx, int64_t t0, int64_t t1, int thread)
 	}
 }
 
+/* Of a state NAME.suffix the state NAME; -1: there is none. */
+static int
+state_behind(const RtProgram *p, int state, const char *suffix)
+{
+	const char *name = p->state[state].t.name;
+	size_t n = strlen(name), end = strlen(suffix);
+
+	for (int k = 0; k < p->nstate && n > end; k++)
+		if (strncmp(p->state[k].t.name, name, n - end) == 0 && !p->state[k].t.name[n - end])
+			return k;
+	return -1;
+}
+
 int
 rt_state_averaged(const RtProgram *p, int state)
 {
-	const char *name = p->state[state].t.name;
-	size_t n = strlen(name) - (sizeof ".average" - 1);
-
-	for (int k = 0; k < p->nstate; k++)
-		if (strncmp(p->state[k].t.name, name, n) == 0 && !p->state[k].t.name[n])
-			return k;
-	return -1;
+	return state_behind(p, state, ".average");
 }
 
 void
@@ -333,10 +340,44 @@ rt_host_init_average(RtHost *h, int state)
 		memcpy(h->run.arena + to->offset, h->run.arena + h->program.state[of].t.offset, (size_t)to->bytes);
 }
 
+/* ---- copies of parameters */
+
+typedef struct CopyWork { uint8_t *arena; const RtTensor *from, *to; } CopyWork;
+
+static void
+copy_part(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	const CopyWork *w = cx;
+	int64_t first = t0 * INIT_GRAIN, end = t1 * INIT_GRAIN < w->to->count ? t1 * INIT_GRAIN : w->to->count, bad;
+
+	(void)thread;
+	rt_dtype_convert(w->to->dtype, w->arena + w->to->offset + first * rt_dtype[w->to->dtype].bytes,
+	                 w->from->dtype, w->arena + w->from->offset + first * rt_dtype[w->from->dtype].bytes,
+	                 end - first, false, &bad);
+}
+
+/* A copy lies as its parameter does. */
+void
+rt_host_copies(RtHost *h)
+{
+	for (int k = 0; k < h->program.nstate && h->rewritten; k++) {
+		const RtState *s = &h->program.state[k];
+		int of = s->kind == RT_COPY ? state_behind(&h->program, k, ".copy") : -1;
+
+		if (of < 0 || h->program.state[of].t.count != s->t.count)
+			continue;
+		rt_threads_run(h->threads, copy_part,
+		               &(CopyWork){h->run.arena, &h->program.state[of].t, &s->t},
+		               (s->t.count + INIT_GRAIN - 1) / INIT_GRAIN);
+	}
+	h->rewritten = false;
+}
+
 bool
 rt_host_init_state(RtHost *h)
 {
 	h->run.kept = 0;
+	h->rewritten = true;
 	for (int k = 0; k < h->program.nstate; k++) {
 		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};
 

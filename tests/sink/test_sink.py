@@ -16,7 +16,7 @@ tests = []
 NETS = {"resnet": ("f32", "bf16", "f16"), "lenet": ("f32", "bf16", "f16"), "gpt": ("f32", "bf16", "f16"),
         "lstm": ("f32", "bf16", "f16")}
 # shards of a batch: numbers by place, statistics of the shard, labels counted first, shards in step
-SHARDED = {"attention": ("f32", "f16"), "norm": ("f32",), "ignored": ("f32", "bf16"), "stats": ("f32",)}
+SHARDED = {"attention": ("f32", "f16"), "norm": ("f32",), "ignored": ("f32", "bf16"), "stats": ("f32", "f16")}
 
 
 class Skip(Exception):
@@ -236,6 +236,24 @@ def launches_one_by_one():
             assert bits("a") == bits("t"), "%s %s, --sink %s" % (net, precision, sink)
         few, many = (counted(i, "--steps", "1", "--no-eval", "--sink", "off")["kernel_launches"]
                      for i in (together, apart))
+        assert few < many, (net, few, many)
+
+
+@test
+def copies_are_rounded_parameters():
+    """Without pass copies every step rounds its parameters: a launch more, the same bits, also resumed and behind an
+    evaluation."""
+    for net, precision in (("resnet", "bf16"), ("gpt", "f16")):
+        kept, rounded = program(net, precision), program(net, precision, "cuda", "--disable", "copies")
+        train(rounded, "r")
+        for sink in ("off", "epoch"):
+            train(kept, "k", "--sink", sink)
+            assert bits("k") == bits("r"), "%s %s, --sink %s" % (net, precision, sink)
+        train(rounded, "half", "--stop", "2")
+        train(kept, "k", "--resume", "half.st", evaluate=True)
+        assert bits("k")[0] == bits("r")[0], "%s %s, resumed" % (net, precision)
+        few, many = (counted(i, "--steps", "1", "--no-eval", "--sink", "off")["kernel_launches"]
+                     for i in (kept, rounded))
         assert few < many, (net, few, many)
 
 

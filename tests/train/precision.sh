@@ -1,4 +1,4 @@
-# Included by run.sh: trainings in 16 bits. The same bits in every sink mode, thread count and after a resume; near the interpreter of the same
+# Included by run.sh: trainings in 16 bits. The same bits in every sink mode, thread count, after a resume and without copies of parameters; near the interpreter of the same
 # precision and near f32; and loss scaling: steps whose gradients overflow change nothing, are named, and halve the scale.
 for p in bf16 f16 mixed; do
 	for m in convnet sequence; do
@@ -13,6 +13,9 @@ for p in bf16 f16 mixed; do
 		train "$m.$p.half" "$m.$p" --stop 4 && train "$m.$p.resumed" "$m.$p" --resume "$dir/$m.$p.half.st" && same "$m $p stopped after 4 and resumed" "$m.$p.a" "$m.$p.resumed"
 		train "$m.$p.ref" "$m.$p.ref" && near "$m $p against the interpreter" "$m.$p.a" "$m.$p.ref" 2e-2
 		near "$m $p against f32" "$m.$p.a" "$m.a" 3e-2
+		[ $p = mixed ] && continue
+		"$mantou" build "$net" --precision $p --disable copies -o "$dir/$m.$p.cast" >"$dir/out" 2>&1 || bad "build $m --precision $p --disable copies: $(head -n 2 "$dir/out" | tr '\n' ' ')"
+		train "$m.$p.cast" "$m.$p.cast" --threads 2 && same "$m $p --disable copies" "$m.$p.a" "$m.$p.cast"
 	done
 done
 
@@ -40,6 +43,8 @@ for form in "one" "many -D batches=2 -D clip=1.0"; do
 	if grep -q '^step 0: the gradient of [a-z0-9.]* is not finite at loss scale 32' "$dir/out"; then good; else bad "$ov: no message: $(cat "$dir/out")"; fi
 	states_same "$ov: a step left out changes no parameter" "$ov.start" "$ov.first"
 	train "$ov.a" "$ov" --threads 2 || continue
+	"$mantou" build tests/train/f16/overflow.net --precision f16 --disable copies -o "$dir/$ov.cast" "$@" >"$dir/out" 2>&1 || bad "build $ov --disable copies: $(head -n 2 "$dir/out" | tr '\n' ' ')"
+	train "$ov.cast" "$ov.cast" && same "$ov --disable copies" "$ov.a" "$ov.cast"
 	train "$ov.off" "$ov" --sink off --threads 1 && same "$ov --sink off" "$ov.a" "$ov.off"
 	train "$ov.resumed" "$ov" --resume "$dir/$ov.first.st" && same "$ov resumed" "$ov.a" "$ov.resumed"
 	if python3 - "$dir/$ov.a.log" <<'END'
