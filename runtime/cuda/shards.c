@@ -579,6 +579,13 @@ put_copy(Chain *h, CuPtr to, CuPtr from, long long bytes)
 	return put_kernel(h, h->c->shards.copy, bytes / 16 + 2, (void *[]){&to, &from, &bytes}, "loop_copy");
 }
 
+/* What graph train may read: no slots, but single numbers, which the loss scale is. */
+static bool
+shard_reads(const RtState *s)
+{
+	return s->kind != RT_GRAD && s->kind != RT_CARRY && (s->kind != RT_SLOT || s->t.count == 1);
+}
+
 /* The loop's state, and those of the model that graph train reads, to copy k of the arena. */
 static bool
 copy_states(Chain *h, int64_t k)
@@ -590,7 +597,7 @@ copy_states(Chain *h, int64_t k)
 
 	for (int i = 0; i <= p->nstate && good; i++) {
 		const RtState *s = &p->state[i < p->nstate ? i : 0];
-		bool reads = i < p->nstate && s->kind != RT_GRAD && s->kind != RT_SLOT && s->kind != RT_CARRY;
+		bool reads = i < p->nstate && shard_reads(s);
 
 		if (reads && begin >= 0 && s->t.offset >= end && s->t.offset - end < 64) { /* next to the last one */
 			end = s->t.offset + s->t.bytes;
