@@ -11,9 +11,10 @@
 /* A matrix of 16-bit elements in memory, which the device copies in boxes by itself: `outer` rows of `inner` elements,
  * times n * mul / div where mul is not 0. */
 typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
-/* An update that ranks share: the states that it stores, by place in the module; the gradient of its parameter, and
- * whether somebody else reads that too. */
+/* What ranks share: an update, the states that it stores by place in the module, the gradient of its parameter, and
+ * whether somebody else reads that whole; or what makes numbers of a gradient, and stores no state. */
 typedef struct KernelCut { uint32_t grad; bool whole; VEC(uint32_t) state; } KernelCut;
+typedef struct KernelSum { int64_t offset; int bytes; } KernelSum; /* of a row: the first one's place */
 typedef struct KernelRec {
 	const char *name;
 	int fn;                      /* index in RtImage.kernel */
@@ -34,7 +35,12 @@ typedef struct KernelRec {
 	/* elements of a task, of a kernel that goes through its values as they lie in memory; 0: of another */
 	int64_t each;
 	const int32_t *size;         /* of a flat kernel of target cuda: bytes an element, by offset; 0: one for all */
+	/* a kernel that makes numbers of all `total` elements of a tensor, each of its rows a nearly equal part of them
+	 * as they lie in memory; what a row leaves. finish: joins what such a kernel has left */
+	int64_t total; const KernelSum *sum; int nsum;
+	bool finish;
 	const KernelCut *cut;        /* of graph update: a rank runs its own tasks (cut.c); NULL */
+	bool tell;                   /* before it ranks tell each other what theirs of such kernels have left */
 	/* of graph train of a batch in shards: its joins, from 1, where this is one; what early joins need */
 	int join;
 	bool early;

@@ -5,8 +5,11 @@
  * its average, its copy). Each element then needs its own place of the gradient and the slots alone, so that a rank may
  * run a part of the tasks, and has slots for that part.
  * A group is left whole, by every rank, where another one reads what it makes, or a slot of its own: lamb's norms of
- * an update. A gradient that another group reads too (a norm, a test of whether it is finite) is known to all ranks
- * whole, as without the option; others only to those who apply them. */
+ * an update. A gradient that another group reads too is known to all ranks whole, as without the option; others only
+ * to those who apply them. Not by what makes nothing but numbers of it in parts (a norm, a test of whether it is
+ * finite): each rank runs those of its own part, and what joins the results is moved behind the last of such kernels,
+ * where ranks have told each other theirs once. That is declined where a kernel between them wants a result before, or
+ * its memory. */
 #include "codegen.h"
 #include "program.h"
 
@@ -22,13 +25,15 @@ behind_views(const Graph *g, Val v)
 
 /* Does an op outside the group use value v, or a view of it? Stores of the group's own values are its own. */
 static bool
-used_elsewhere(const Graph *g, int group, Val v)
+used_elsewhere(const Graph *g, int group, Val v, const bool *but)
 {
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 		bool view = op_has((OpKind)op->kind, T_VIEW) && op->group < 0;
 
-		for (int k = 0; !op->dead && !view && op->group != group && k < op->nin; k++)
+		if (op->dead || view || op->group == group || (but && op->group >= 0 && but[op->group]))
+			continue;
+		for (int k = 0; k < op->nin; k++)
 			if (behind_views(g, op->in[k]).id == v.id)
 				return true;
 	}
@@ -38,15 +43,15 @@ used_elsewhere(const Graph *g, int group, Val v)
 	return false;
 }
 
-/* Does another group read the state? */
+/* Does another group read the state? but: by group, those that do not count; NULL. */
 static bool
-read_elsewhere(const Graph *g, int group, const char *state)
+read_elsewhere(const Graph *g, int group, const char *state, const bool *but)
 {
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
 		if (!op->dead && op->kind == OP_load && !strcmp(attr_str(op, A_state), state) &&
-		    used_elsewhere(g, group, op->out[0]))
+		    used_elsewhere(g, group, op->out[0], but))
 			return true;
 	}
 	return false;
@@ -75,7 +80,7 @@ stored_states(const Module *m, const Graph *g, int group, Arena *a, KernelCut *c
 		if (op->dead || op->group != group)
 			continue;
 		for (int k = 0; op->kind != OP_store && k < op->nout; k++)
-			if (used_elsewhere(g, group, op->out[k]))
+			if (used_elsewhere(g, group, op->out[k], NULL))
 				return false;
 		if (op->kind != OP_store)
 			continue;
@@ -83,7 +88,7 @@ stored_states(const Module *m, const Graph *g, int group, Arena *a, KernelCut *c
 
 		if ((s->kind == ST_PARAM && param) || (n && type_elements(&s->type) != n) ||
 		    (s->kind != ST_PARAM && s->kind != ST_SLOT && s->kind != ST_AVERAGE && s->kind != ST_COPY) ||
-		    (s->kind == ST_SLOT && read_elsewhere(g, group, s->name)))
+		    (s->kind == ST_SLOT && read_elsewhere(g, group, s->name, NULL)))
 			return false;
 		n = type_elements(&s->type);
 		param = s->kind == ST_PARAM ? s : param;
@@ -97,8 +102,174 @@ stored_states(const Module *m, const Graph *g, int group, Arena *a, KernelCut *c
 	if (!grad || grad->kind != ST_GRAD || type_elements(&grad->type) != n)
 		return false;
 	cut->grad = (uint32_t)(grad - m->state.at);
-	cut->whole = read_elsewhere(g, group, grad->name);
 	return true;
+}
+
+/* ---------------------------------------------------------------- numbers of gradients */
+typedef struct Norms {
+	const Module *m;
+	GraphKernels *gk;
+	Arena *a;
+	bool *shared;            /* by group: its kernel that reads a gradient is every rank's for its part */
+	int64_t *grad;           /* by group: that gradient's place among the states */
+	uint32_t first, last;    /* kernels: the first one and the last one of these */
+} Norms;
+
+/* The one gradient that the group reads, where it stores nothing: its place among the states; -1. */
+static int64_t
+gradient_read(const Norms *x, int group)
+{
+	const Graph *g = x->gk->g;
+	int64_t grad = -1;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		if (op->kind == OP_store)
+			return -1;
+		for (int k = 0; k < op->nin; k++) {
+			const Op *by = val_op(g, behind_views(g, op->in[k]));
+			const State *s = by && by->kind == OP_load
+			                         ? module_state((Module *)(uintptr_t)x->m, attr_str(by, A_state))
+			                         : NULL;
+
+			if (!s || s->kind != ST_GRAD)
+				continue;
+			if (grad >= 0 && grad != s - x->m->state.at)
+				return -1;
+			grad = s - x->m->state.at;
+		}
+	}
+	return grad;
+}
+
+static const KernelCut *
+update_of(const GraphKernels *gk, int64_t grad)
+{
+	for (uint32_t k = 0; k < gk->k.n; k++)
+		if (gk->k.at[k].cut && gk->k.at[k].cut->state.n && gk->k.at[k].cut->grad == grad)
+			return gk->k.at[k].cut;
+	return NULL;
+}
+
+/* Kernel k makes numbers of a gradient, and what follows in its group joins them. */
+static bool
+is_norm(Norms *x, uint32_t k)
+{
+	const KernelRec *at = x->gk->k.at;
+	int group = at[k].group;
+
+	if (!at[k].total || at[k].once || group < 0 || (k && at[k - 1].group == group))
+		return false;
+	for (uint32_t i = k + 1; i < x->gk->k.n && at[i].group == group; i++)
+		if (!at[i].finish)
+			return false;
+	x->grad[group] = gradient_read(x, group);
+	return x->grad[group] >= 0 && type_elements(&x->m->state.at[x->grad[group]].type) == at[k].total &&
+	       update_of(x->gk, x->grad[group]);
+}
+
+/* May what joins the results of kernels [first, last] run behind the last of them? */
+static bool
+may_wait(const Norms *x)
+{
+	const KernelRec *at = x->gk->k.at;
+
+	for (uint32_t i = x->first; i <= x->last; i++) {
+		Touched one = {.read = {0}}, all = {.read = {0}};
+
+		if (at[i].group < 0)
+			return false;
+		group_touches(x->gk->g, at[i].group, &one, x->a);
+		for (uint32_t k = x->first; k < i; k++) {
+			Touched t = {.read = {0}};
+
+			if (at[k].group == at[i].group || !x->shared[at[k].group])
+				continue;
+			group_touches(x->gk->g, at[k].group, &t, x->a);
+			touched_add(&all, &t, x->a);
+		}
+		if (touched_meet(&one, &all))
+			return false;
+	}
+	return true;
+}
+
+/* Which gradients are known whole to all ranks, and which are only to those who apply them. */
+static void
+mark_whole(const Norms *x, const bool *but)
+{
+	const GraphKernels *gk = x->gk;
+
+	for (uint32_t k = 0; k < gk->k.n; k++) {
+		KernelCut *c = (KernelCut *)(uintptr_t)gk->k.at[k].cut;
+
+		if (c)
+			c->whole = read_elsewhere(gk->g, gk->k.at[k].group, x->m->state.at[c->grad].name, but);
+	}
+}
+
+/* Kernels [first, last] again, what joins their results behind them all; ranks tell each other between the two. */
+static void
+joins_last(Norms *x)
+{
+	KernelRec *at = x->gk->k.at, *later = arena_array(x->a, KernelRec, x->gk->k.n);
+	uint32_t n = 0, to = x->first;
+
+	for (uint32_t k = x->first; k <= x->last; k++)
+		if (at[k].finish && x->shared[at[k].group])
+			later[n++] = at[k];
+		else
+			at[to++] = at[k];
+	memcpy(at + to, later, sizeof *later * n);
+	if (to == x->gk->k.n)
+		bug("graph %s: nobody reads what kernel %s leaves", x->gk->g->name, at[to - 1].name);
+	at[to].tell = true;
+}
+
+static void
+mark_norms(const Module *m, GraphKernels *gk, Arena *a)
+{
+	Norms x = {.m = m,
+	           .gk = gk,
+	           .a = a,
+	           .shared = arena_array(a, bool, gk->g->group.n + 1),
+	           .grad = arena_array(a, int64_t, gk->g->group.n + 1)};
+	bool any = false;
+
+	for (uint32_t k = 0; k < gk->k.n; k++)
+		if (gk->k.at[k].group >= 0 && is_norm(&x, k))
+			x.shared[gk->k.at[k].group] = true;
+	mark_whole(&x, x.shared);
+	for (uint32_t k = 0; k < gk->k.n; k++) {
+		int group = gk->k.at[k].group;
+
+		if (group < 0 || !x.shared[group])
+			continue;
+		if (update_of(gk, x.grad[group])->whole) { /* whoever else needs all of it */
+			x.shared[group] = false;
+			continue;
+		}
+		if (gk->k.at[k].total) {
+			x.first = any ? x.first : k;
+			x.last = k;
+			any = true;
+		}
+	}
+	if (!any || !may_wait(&x)) {
+		mark_whole(&x, NULL);
+		return;
+	}
+	for (uint32_t k = x.first; k <= x.last; k++)
+		if (gk->k.at[k].total && x.shared[gk->k.at[k].group]) {
+			KernelCut *cut = arena_new_of(a, KernelCut);
+
+			cut->grad = (uint32_t)x.grad[gk->k.at[k].group];
+			gk->k.at[k].cut = cut;
+		}
+	joins_last(&x);
 }
 
 int
@@ -121,6 +292,8 @@ program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a)
 			gk->k.at[k].cut = kept;
 			n++;
 		}
+		if (!strcmp(gk->g->name, "update"))
+			mark_norms(m, gk, a);
 	}
 	return n;
 }

@@ -169,6 +169,11 @@ put_cut(Buf *b, const KernelRec *k)
 	for (uint32_t i = 0; i < k->cut->state.n; i++)
 		buf_printf(b, "%s%u", i ? ", " : "", (unsigned)k->cut->state.at[i]);
 	buf_printf(b, "]");
+	if (k->total)
+		buf_printf(b, ", \"total\": %lld, \"sums\": [", (long long)k->total);
+	for (int i = 0; i < k->nsum && k->total; i++)
+		buf_printf(b, "%s[%lld,%d]%s", i ? "," : "", (long long)k->sum[i].offset, k->sum[i].bytes,
+		           i + 1 == k->nsum ? "]" : "");
 	for (int i = 0; k->size && i < k->noff; i++)
 		buf_printf(b, "%s%d%s", i ? ", " : ", \"sizes\": [", (int)k->size[i], i + 1 == k->noff ? "]" : "");
 	buf_printf(b, "}");
@@ -217,6 +222,8 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 			buf_printf(b, ", \"threads\": %d", k->threads);
 		if (k->cut)
 			put_cut(b, k);
+		if (k->tell)
+			buf_printf(b, ", \"tell\": true");
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
 			put_made(b, m, a, g, k->group, infinite);
 		if (gradients && k->group >= 0 && (i + 1 == n || list[i + 1].group != k->group))

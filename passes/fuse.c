@@ -83,6 +83,23 @@ readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow, bool moves)
 	return true;
 }
 
+/* Is op a gradient that another graph has left in a state? */
+static bool
+gradient_left(const Graph *g, const Op *op)
+{
+	return op->kind == OP_load && module_state(g->module, attr_str(op, A_state))->kind == ST_GRAD;
+}
+
+/* A gradient's mean over the shards: its sum comes from memory, which takes longer than to divide it by their
+ * number. */
+static bool
+is_mean_of_sums(const Graph *g, const Op *op)
+{
+	const Op *sum = op->kind == OP_div ? val_op(g, op->in[0]) : NULL;
+
+	return sum && gradient_left(g, sum) && type_elements(val_type(g, op->in[1])) == 1;
+}
+
 /* Which elementwise values are cheap to recompute: see the head of the file. */
 static void
 find_cheap(Fuse *f)
@@ -96,7 +113,8 @@ find_cheap(Fuse *f)
 
 		if (f->kind[i] == K_FREE)
 			f->cone[i] = 1;
-		if (f->kind[i] != K_MAP || f->broadcast[i] || expr_costly(op_info[op->kind].expr))
+		if (f->kind[i] != K_MAP || f->broadcast[i] ||
+		    (expr_costly(op_info[op->kind].expr) && !is_mean_of_sums(g, op)))
 			continue;
 		bool ok = true;
 
@@ -302,8 +320,8 @@ reads(const Fuse *f, const Op *op, Val v)
 	return false;
 }
 
-/* Do both, with what will be cloned for them, read the same tensor of n elements that is no state's old value: a
- * gradient? */
+/* Do both, with what will be cloned for them, read the same tensor of n elements that is no parameter's or slot's old
+ * value: a gradient? */
 static bool
 same_gradient(const Fuse *f, const Op *a, const Op *b, int64_t n)
 {
@@ -312,7 +330,8 @@ same_gradient(const Fuse *f, const Op *a, const Op *b, int64_t n)
 
 		if (fuse_clonable(f, a->in[k])
 		            ? same_gradient(f, def, b, n)
-		            : def && def->kind != OP_load && type_elements(val_type(f->g, a->in[k])) == n &&
+		            : def && (def->kind != OP_load || gradient_left(f->g, def)) &&
+		                      type_elements(val_type(f->g, a->in[k])) == n &&
 		                      reads(f, b, a->in[k]))
 			return true;
 	}
@@ -379,7 +398,7 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 }
 
 /* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups.
- * Where launches are joined, totals of different tensors have a group each. */
+ * Where launches are joined, or processes make them in parts, totals of different tensors have a group each. */
 static int32_t
 find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 {
@@ -679,13 +698,6 @@ take_over(Fuse *f)
 			v->offset = -1;
 		}
 	graph_compact(g);
-}
-
-/* Is op a gradient that another graph has left in a state? */
-static bool
-gradient_left(const Graph *g, const Op *op)
-{
-	return op->kind == OP_load && module_state(g->module, attr_str(op, A_state))->kind == ST_GRAD;
 }
 
 /* Small values made of states but gradients, constants and the step's numbers alone (the factor and offset of a

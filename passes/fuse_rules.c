@@ -240,7 +240,11 @@ fuse_is_total(const Fuse *f, const Op *reduction, uint64_t axes)
 	const Type *t = val_type(f->g, reduction->in[0]);
 	Axis left[MAX_RANK];
 
-	return target_does(f->cx->target, TARGET_joins_launches) && walk_of(t, axes, left) == 0 &&
+	const Setting *shards = setting(f->g->module, "train.shards");
+	/* with --shard-optimizer; and without, as groups enter the order of sums and the option no result */
+	bool in_parts = shards && shards->i > 1 && !strcmp(f->g->name, "update");
+
+	return (target_does(f->cx->target, TARGET_joins_launches) || in_parts) && walk_of(t, axes, left) == 0 &&
 	       walk_of(t, 0, left) > 0;
 }
 
@@ -267,7 +271,7 @@ why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const c
 	*rule = "fuse.finish";
 	if (fuse_is_total(f, op_at(f, gi->red_op), gi->axes) && reads_other_total(f, op, (int32_t)(gi - f->info.at)))
 		return "it needs the totals of several tensors: their kernels do not wait for each other, and launches "
-		       "are joined";
+		       "are joined, or processes make them in parts";
 	if (fuse_same_walk(space, gi->axes, t))
 		return is_update(f, op, t) ? "it updates a state, in a kernel of its own that may write in place"
 		                           : ask_target(f, op_at(f, gi->red_op), op);

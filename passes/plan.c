@@ -158,6 +158,7 @@ typedef struct Plan {
 	int32_t *state_of;       /* of roots: index of the state it is the old value of, -1 */
 	int32_t *last_read;      /* by state: last position that reads the old value, -1 */
 	bool tiles;              /* an epilogue may write where it reads: TARGET_updates_fuse */
+	bool *norms; int32_t last_norm; /* by group: hold_norms; the position of the last of them */
 } Plan;
 
 static void
@@ -286,6 +287,55 @@ adds_in_place(const Plan *p, const Op *op, int32_t s)
 	return true;
 }
 
+/* Does the group make nothing but numbers of a tensor? */
+static bool
+reduces_to_numbers(const Graph *g, int group)
+{
+	bool any = false;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		if (op->kind == OP_store)
+			return false;
+		if (op_info[op->kind].red < 0)
+			continue;
+		if (type_elements(val_type(g, op->out[0])) != 1)
+			return false;
+		any = true;
+	}
+	return any;
+}
+
+/* --shard-optimizer: processes reduce their parts of the gradients, and tell each other all results at once: what joins
+ * these runs behind the last group that reduces one. So what such groups read, and what they leave in their workspace,
+ * lives until there. */
+static void
+hold_norms(Plan *p)
+{
+	const Graph *g = p->g;
+	const Setting *cut = setting(p->m, CUT_SETTING);
+
+	p->norms = arena_array(p->a, bool, g->group.n + 1);
+	p->last_norm = -1;
+	for (uint32_t i = 0; i < g->op.n && cut && !strcmp(g->name, "update"); i++) {
+		int group = g->op.at[i].group;
+
+		if (op_info[g->op.at[i].kind].red < 0 || group < 0 || !reduces_to_numbers(g, group))
+			continue;
+		p->norms[group] = true;
+		p->last_norm = p->pos[i];
+	}
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; g->op.at[i].group >= 0 && p->norms[g->op.at[i].group] && k < g->op.at[i].nin; k++) {
+			Life *l = &p->life[p->root[g->op.at[i].in[k].id]];
+
+			l->to = l->to < p->last_norm ? p->last_norm : l->to;
+		}
+}
+
 /* Stores: into the state's place where the old value is not read after the value's group. */
 static void
 place_stores(Plan *p)
@@ -348,7 +398,9 @@ list_buffers(Plan *p)
 			vec_push(p->a, &list, ((Buffer){bytes, at, p->life[v].to, 0, &p->life[v].offset}));
 		}
 		if (gr && gr->workspace > 0 && !gr->once)
-			vec_push(p->a, &list, ((Buffer){gr->workspace, at, at, 0, &gr->workspace_offset}));
+			vec_push(p->a, &list,
+			         ((Buffer){gr->workspace, at, p->norms[group_at[at]] ? p->last_norm : at, 0,
+			                   &gr->workspace_offset}));
 	}
 	return list;
 }
@@ -450,6 +502,7 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 	p.last_read = arena_array(p.a, int32_t, m->state.n);
 	find_roots(&p);
 	find_lifetimes(&p);
+	hold_norms(&p);
 	place_stores(&p);
 	place_values(&p, base, target_does(cx->target, TARGET_spreads_values) ? GAP : 0);
 	for (uint32_t v = 1; v < g->val.n; v++)

@@ -269,6 +269,17 @@ walk_of(const Sched *s, bool enabled)
 					more = true;
 				}
 	}
+	for (uint32_t i = 0; i < s->n && sorts; i++) { /* and what it waits for, in the same order */
+		uint32_t *dep = s->node[i].dep.at;
+
+		for (uint32_t k = 1; k < s->node[i].dep.n; k++)
+			for (uint32_t j = k; j > 0 && key[dep[j]][0] > key[dep[j - 1]][0]; j--) {
+				uint32_t t = dep[j];
+
+				dep[j] = dep[j - 1];
+				dep[j - 1] = t;
+			}
+	}
 	if (sorts)
 		qsort(key, s->n, sizeof *key, by_key);
 	for (uint32_t i = 0; i < s->n; i++)

@@ -4,8 +4,10 @@
  * lie in memory, some to a task; the buckets of gradients.   Out: for each row the tasks of each rank. The gradients of
  * a bucket are cut into as many equal runs of bytes as there are ranks, at the nearest task, so that a rank's part of a
  * bucket is one range: exchange.c adds up that range on its rank, and gives the sums to nobody else unless another
- * kernel reads them. Behind the update parameters go from each rank to all. Kernels give the same bits whoever runs
- * which tasks, so the option enters no result.
+ * kernel reads them. Kernels that make numbers of a gradient (its norm) have tasks too, and edges near those of the
+ * update: a rank has those of which it owns most, and is given the few sums that it lacks; then all tell each other
+ * what their tasks have left (rt_tell), before it is joined. Behind the update parameters go from each rank to all.
+ * Kernels give the same bits whoever runs which tasks, so the option enters no result.
  * Slots of others are never written, and the arena has no memory behind pages that nobody wrote. Before a checkpoint
  * rank 0 collects them, and gives their memory back behind the next update. */
 #define _GNU_SOURCE
@@ -34,13 +36,19 @@ cut_good(const RtHost *h, const RtRow *r)
 {
 	const RtProgram *p = &h->program;
 	const RtCut *c = r->cut;
-	bool good = c->each > 0 && (c->size != NULL) == (h->image->device != NULL);
+	bool good = c->total || (c->each > 0 && (c->size != NULL) == (h->image->device != NULL));
 
 	good = good && c->grad >= 0 && c->grad < p->nstate && p->state[c->grad].kind == RT_GRAD && !r->mul;
 
 	for (int i = 0; good && i < c->nstate; i++)
 		good = c->state[i] >= 0 && c->state[i] < p->nstate &&
 		       p->state[c->state[i]].t.count == p->state[c->grad].t.count;
+	for (int i = 0; good && i < c->nleft; i++)
+		good = c->left[i].at >= 0 && c->left[i].bytes > 0 &&
+		       c->left[i].at + c->left[i].bytes * r->rows <= p->arena_bytes;
+	if (c->total)
+		return good && c->total == p->state[c->grad].t.count && r->rows > 0 && r->grain > 0 &&
+		       !h->image->device;
 	return good && c->each * rt_row_tasks(r, p->batch) >= p->state[c->grad].t.count;
 }
 
@@ -58,6 +66,10 @@ cut_rows(RtHost *h, CutRow *row)
 			continue;
 		if (!cut_good(h, r))
 			return rt_fail(&h->error, "the program's descriptor: kernel %s: a bad cut", r->name);
+		if (r->cut->total) {
+			h->cuts.norm[h->cuts.nnorm++] = r;
+			continue;
+		}
 		const RtTensor *t = &p->state[r->cut->grad].t;
 
 		row[h->cuts.n++] = (CutRow){.row = r,
@@ -68,6 +80,162 @@ cut_rows(RtHost *h, CutRow *row)
 	}
 	qsort(row, (size_t)h->cuts.n, sizeof *row, cut_order);
 	return true;
+}
+
+/* ---- numbers of gradients */
+
+/* The first row behind so many tasks, and the element with which it begins. */
+static int64_t
+norm_row(const RtRow *r, int64_t task)
+{
+	return task * r->grain < r->rows ? task * r->grain : r->rows;
+}
+
+static int64_t
+norm_element(const RtRow *r, int64_t task)
+{
+	return r->cut->total * norm_row(r, task) / r->rows;
+}
+
+/* Elements of a gradient up to an edge: where tasks that make numbers of it are nearest; as they are where none do. */
+static int64_t
+norm_near(const RtHost *h, int grad, int64_t elements)
+{
+	for (int i = 0; i < h->cuts.nnorm; i++) {
+		const RtRow *r = h->cuts.norm[i];
+		int64_t t = 0;
+
+		if (r->cut->grad != grad)
+			continue;
+		while (norm_row(r, t) < r->rows && norm_element(r, t) + norm_element(r, t + 1) < 2 * elements)
+			t++;
+		return norm_element(r, t);
+	}
+	return elements;
+}
+
+/* Bytes of the range that the rank needs and others own. */
+static void
+norm_extra(RtHost *h, int rank, const RtTensor *t, int64_t from, int64_t to)
+{
+	RtSums *s = &h->sums;
+	int64_t size = rt_dtype[t->dtype].bytes, at = t->offset - s->begin;
+	RtExtra x = {rank, at + from * size, at + to * size};
+
+	if (from >= to)
+		return;
+	for (int i = 0; i < s->nextra; i++)      /* for another number of the same gradient */
+		if (s->extra[i].rank == rank && s->extra[i].from == x.from && s->extra[i].to == x.to)
+			return;
+	s->extra[s->nextra++] = x;
+}
+
+/* The tasks of each rank: those of which the middle lies in its part of the update; and the sums that it lacks. */
+static void
+norm_edges(RtHost *h, RtRow *r, const RtRow *update)
+{
+	const RtTensor *t = &h->program.state[r->cut->grad].t;
+	int64_t tasks = rt_row_tasks(r, 0), k = 0;
+
+	for (int q = 0; q <= h->ranks; q++) {
+		int64_t end = update->cut->edge[q] * update->cut->each;
+
+		while (k < tasks && (q == h->ranks || norm_element(r, k) + norm_element(r, k + 1) < 2 * end))
+			k++;
+		r->cut->edge[q] = k;
+	}
+	for (int q = 0; q < h->ranks; q++) {
+		int64_t own = update->cut->edge[q] * update->cut->each,
+		        end = update->cut->edge[q + 1] * update->cut->each,
+		        from = norm_element(r, r->cut->edge[q]), to = norm_element(r, r->cut->edge[q + 1]);
+
+		end = end < t->count ? end : t->count;
+		norm_extra(h, q, t, from, to < own ? to : own);
+		norm_extra(h, q, t, from > end ? from : end, to);
+	}
+}
+
+/* What rank q's tasks of the row leave: rows [*from, *to). */
+static void
+norm_rows(const RtRow *r, int q, int64_t *from, int64_t *to)
+{
+	*from = norm_row(r, r->cut->edge[q]);
+	*to = norm_row(r, r->cut->edge[q + 1]);
+}
+
+/* Edges, and what goes round. False after rt_fail. */
+static bool
+norms_open(RtHost *h, const CutRow *row)
+{
+	RtCuts *c = &h->cuts;
+	int64_t at = 0, from, to;
+
+	h->sums.extra = rt_alloc(sizeof *h->sums.extra * 2 * (size_t)(c->nnorm * h->ranks + 1));
+	for (int i = 0; i < c->nnorm; i++) {
+		const RtRow *update = NULL;
+
+		for (int k = 0; k < c->n; k++)
+			update = row[k].row->cut->grad == c->norm[i]->cut->grad ? row[k].row : update;
+		if (!update)
+			return rt_fail(&h->error,
+			               "the program's descriptor: kernel %s: no update of its gradient is cut",
+			               c->norm[i]->name);
+		norm_edges(h, c->norm[i], update);
+	}
+	c->told_at = rt_alloc(sizeof *c->told_at * (size_t)(h->ranks + 1));
+	for (int q = 0; q <= h->ranks; q++) {
+		c->told_at[q] = at;
+		for (int i = 0; i < c->nnorm && q < h->ranks; i++) {
+			norm_rows(c->norm[i], q, &from, &to);
+			for (int k = 0; k < c->norm[i]->cut->nleft; k++)
+				at += (to - from) * c->norm[i]->cut->left[k].bytes;
+		}
+	}
+	c->told = rt_alloc((size_t)at + 1);
+	c->tell = rt_alloc(sizeof *c->tell * 2 * (size_t)h->ranks);
+	for (int q = 0; q < h->ranks; q++) {
+		if (q == h->rank)
+			continue;
+		c->tell[c->ntell++] = (RtMsg){q, true, c->told + c->told_at[h->rank],
+		                              (size_t)(c->told_at[h->rank + 1] - c->told_at[h->rank])};
+		c->tell[c->ntell++] =
+		        (RtMsg){q, false, c->told + c->told_at[q], (size_t)(c->told_at[q + 1] - c->told_at[q])};
+	}
+	return true;
+}
+
+/* What rank q has left, from the arena or (give) to it. */
+static void
+norms_move(RtHost *h, int q, bool give)
+{
+	uint8_t *at = h->cuts.told + h->cuts.told_at[q];
+
+	for (int i = 0; i < h->cuts.nnorm; i++) {
+		const RtRow *r = h->cuts.norm[i];
+		int64_t from, to;
+
+		norm_rows(r, q, &from, &to);
+		for (int k = 0; k < r->cut->nleft; k++) {
+			uint8_t *place = h->run.arena + r->cut->left[k].at + from * r->cut->left[k].bytes;
+			size_t n = (size_t)((to - from) * r->cut->left[k].bytes);
+
+			memcpy(give ? place : at, give ? at : place, n);
+			at += n;
+		}
+	}
+}
+
+/* The tasks of an update that come nearest to so many bytes of its gradient. */
+static int64_t
+cut_tasks(const RtHost *h, const CutRow *r, int64_t bytes)
+{
+	int64_t size = rt_dtype[h->program.state[r->row->cut->grad].t.dtype].bytes, t;
+
+	if (bytes <= 0)
+		return 0;
+	bytes = bytes < r->bytes ? norm_near(h, r->row->cut->grad, bytes / size) * size : r->bytes;
+	t = (bytes + r->task / 2) / r->task;
+	return bytes >= r->bytes || t > r->tasks ? r->tasks : t;
 }
 
 /* Rows [a, b) have their gradients in the bucket: edges of their tasks, and of the bucket's bytes. */
@@ -84,9 +252,8 @@ cut_bucket(RtHost *h, CutRow *row, int a, int b, const RtBucket *bucket, int64_t
 		edge[q] = bucket->offset - h->sums.begin;
 		for (int i = a; i < b; i++) {
 			CutRow *r = &row[i];
-			int64_t t = q == h->ranks ? r->tasks : (want - before + r->task / 2) / r->task;
+			int64_t t = cut_tasks(h, r, q == h->ranks ? r->bytes : want - before);
 
-			t = want <= before && q < h->ranks ? 0 : t > r->tasks ? r->tasks : t;
 			r->row->cut->edge[q] = t;
 			if (t == r->tasks)
 				edge[q] = r->at + ((r->bytes + 63) & ~(int64_t)63) - h->sums.begin;
@@ -258,6 +425,7 @@ rt_cuts_open(RtHost *h)
 	int at = 0;
 
 	h->cuts = (RtCuts){.saves = h->cuts.saves, .named = h->cuts.named, .collected = -1};
+	h->cuts.norm = rt_alloc(sizeof(RtRow *) * (size_t)(h->program.graph[RT_G_UPDATE].nrow + 1));
 	if (!cut_rows(h, row))
 		return false;
 	if (!h->cuts.n) {
@@ -266,6 +434,8 @@ rt_cuts_open(RtHost *h)
 	}
 	for (int i = 0; i < h->cuts.n; i++)
 		row[i].row->cut->edge = rt_alloc(sizeof(int64_t) * (size_t)(h->ranks + 1));
+	for (int i = 0; i < h->cuts.nnorm; i++)
+		h->cuts.norm[i]->cut->edge = rt_alloc(sizeof(int64_t) * (size_t)(h->ranks + 1));
 	s->edge = rt_alloc(sizeof *s->edge * (size_t)(s->nbucket * (h->ranks + 1)));
 	for (int b = 0; b < s->nbucket; b++) {
 		int64_t *edge = s->edge + b * (h->ranks + 1), end = s->bucket[b].offset + s->bucket[b].bytes;
@@ -285,8 +455,10 @@ rt_cuts_open(RtHost *h)
 			                    s->part[k].at + s->begin < row[i].at + row[i].bytes;
 	cut_lists(h, row);
 	cut_pages(h);
+	bool good = norms_open(h, row);
+
 	free(row);
-	return true;
+	return good;
 }
 
 bool
@@ -340,6 +512,24 @@ rt_cuts_over(RtHost *h)
 	if (h->cuts.held)
 		rt_cuts_release(h, -1);
 	h->cuts.held = false;
+}
+
+void
+rt_tell(RtRun *run)
+{
+	RtHost *h = rt_host(run);
+	Round r = {h->cuts.tell, h->cuts.ntell};
+	double begin = rt_now();
+
+	if (!rt_cuts_cut(h) || h->opt.no_exchange)
+		return;
+	norms_move(h, h->rank, false);
+	h->comm->run(h, cut_move, &r);
+	for (int q = 0; q < h->ranks; q++)
+		if (q != h->rank)
+			norms_move(h, q, true);
+	h->sums.busy += rt_now() - begin;        /* nothing hides it */
+	h->sums.exposed += rt_now() - begin;
 }
 
 void

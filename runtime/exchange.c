@@ -368,6 +368,13 @@ rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, boo
 		s->msg[n++] = (RtMsg){rank, send, grad + p.from, (size_t)(p.to - p.from)};
 		return n;
 	}
+	for (int i = 0; i < s->nextra; i++) {
+		const RtExtra *x = &s->extra[i];
+		int64_t from = x->from > p.from ? x->from : p.from, to = x->to < p.to ? x->to : p.to;
+
+		if (x->rank == (send ? rank : h->rank) && from < to)
+			s->msg[n++] = (RtMsg){rank, send, grad + from, (size_t)(to - from)};
+	}
 	for (int64_t i = sums_behind(s, p.from); i < s->npart && s->part[i].at < p.to; i++) {
 		int64_t from = s->part[i].at > p.from ? s->part[i].at : p.from, to;
 
@@ -649,8 +656,8 @@ sums_ranks(RtHost *h)
 	s->lo = s->rank[h->rank].lo;
 	s->hi = s->rank[h->rank].hi;
 	messages = 4 * (int64_t)h->ranks + slots + (int64_t)s->rank[h->rank].n * h->ranks;
-	for (int k = 0; k < h->program.nstate; k++) /* gradients that are owned and others may take turns */
-		messages += h->program.state[k].kind == RT_GRAD ? 2 * (int64_t)h->ranks : 0;
+	for (int k = 0; k < h->program.nstate; k++) /* gradients that are owned and others may take turns; both ends */
+		messages += h->program.state[k].kind == RT_GRAD ? 6 * (int64_t)h->ranks : 0;
 	s->msg = rt_alloc(sizeof *s->msg * (size_t)messages);
 	s->width = SUM_ARRIVES / (slots ? slots : 1) & ~(int64_t)63;
 	if (!h->image->device) /* whose links want longer messages */

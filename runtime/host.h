@@ -139,9 +139,13 @@ enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
 /* Of an update that ranks share: elements of a task; by place in the states the gradient and what is stored; whole:
- * all ranks know the whole gradient. edge: rank r has tasks [edge[r], edge[r + 1]); NULL: one process. */
+ * all ranks know the whole gradient. Of what makes numbers of a gradient: total elements, of which each row of tasks
+ * has a nearly equal part; where row 0 leaves what, and bytes of it. edge: rank r has tasks [edge[r], edge[r + 1]);
+ * NULL: one process. */
+typedef struct RtLeft { int64_t at, bytes; } RtLeft;
 typedef struct RtCut {
-	int64_t each;
+	int64_t each, total;
+	RtLeft *left; int nleft;
 	int grad, nstate, *state, *size;    /* size: of a device's kernel, bytes an element by offset; NULL */
 	bool whole;
 	int64_t *edge;
@@ -162,6 +166,7 @@ typedef struct RtRow {          /* one kernel call */
 	RtMade *made; int32_t nmade;
 	RtGradient *gradient; int32_t ngradient;
 	RtCut *cut;                                 /* of graph update; NULL: all ranks do all of it */
+	bool tell;                                  /* before it ranks tell each other what such rows have left */
 } RtRow;
 enum { RT_SET_ARGS = 5 };
 /* A metric of the whole set: its function, and what it keeps: results by number; all examples' values, dense. */
@@ -524,6 +529,7 @@ enum { RT_STATES = -1, RT_NOTHING = -2 };
 typedef struct RtAdd { int out, left, right; } RtAdd;
 /* of a rank; slot: of the first among those that arrive */
 typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces;
+typedef struct RtExtra { int rank; int64_t from, to; } RtExtra; /* bytes of the range */
 typedef struct RtSums {
 	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
 	int64_t begin, bytes;                       /* the states of kind grad in the arena */
@@ -549,12 +555,16 @@ typedef struct RtSums {
 	/* --shard-optimizer: by bucket * (ranks + 1) + rank where the rank's part of the range begins; -1: parts are
 	 * equal */
 	int64_t *edge;
+	RtExtra *extra; int nextra;                 /* sums that others own, and a rank needs */
 } RtSums;
 
 /* ---------------------------------------------------------------- updates that ranks share (cut.c) */
 typedef struct RtOther { int64_t at, n; } RtOther;
 typedef struct RtCuts {
 	int n;                                      /* rows of graph update that have a part for each rank */
+	/* rows that make numbers of gradients; what all leave, rank by rank, and where each one's begins */
+	RtRow **norm; int nnorm;
+	uint8_t *told; int64_t *told_at; struct RtMsg *tell; int ntell;
 	struct RtMsg *spread; int nspread;          /* the parameters behind an update, of all ranks to all */
 	struct RtMsg *collect; int ncollect;        /* the slots, to rank 0 */
 	int64_t spared, moved;                      /* bytes of slots that are others'; of parameters, a step */

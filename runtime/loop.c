@@ -369,6 +369,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		for (int b = 0; graph == RT_G_UPDATE && b < h->program.nbucket; b++)
 			if (h->program.bucket[b].wait == k)
 				rt_wait(run, b);
+		if (r->tell)
+			rt_tell(run);
 		rt_row_run(h, r, r->off);
 		if (time)
 			time(cx, g, k, begin, rt_now());

@@ -298,6 +298,13 @@ program_cut(const Json *o, int noff)
 	n = 0;
 	for (const Json *x = c->size ? sizes->child : NULL; x; x = x->next)
 		c->size[n++] = (int)x->i;
+	const Json *left = rt_json_get(o, "sums");
+
+	c->total = rt_json_int(o, "total", 0);
+	c->left = rt_alloc(sizeof *c->left * (size_t)(left ? left->n + 1 : 1));
+	for (const Json *x = left ? left->child : NULL; x; x = x->next)
+		if (x->child && x->child->next)
+			c->left[c->nleft++] = (RtLeft){x->child->i, x->child->next->i};
 	return c;
 }
 
@@ -338,6 +345,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->early = rt_json_bool(o, "early", false);
 		r->join = -1;
 		r->cut = program_cut(rt_json_get(o, "cut"), r->noff);
+		r->tell = rt_json_bool(o, "tell", false);
 		if (!program_made(r, rt_json_get(o, "made"), e) ||
 		    !program_gradients(r, rt_json_get(o, "gradients"), e))
 			return false;

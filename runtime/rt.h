@@ -112,6 +112,7 @@ int64_t rt_merge(RtRun *run);
 /* --shard-optimizer: this process's part of the tasks of a row of graph update; behind the graph: the parameters that
  * others have updated. */
 void rt_parallel_own(RtRun *run, RtKernel *k, const int64_t *off, int64_t row);
+void rt_tell(RtRun *run); /* within: what each has made of its part of the gradients, to all */
 void rt_spread(RtRun *run);
 /* All shards of a step in step: batches, calls of graph train from join to join, merges. RtStatus */
 int64_t rt_joined(RtRun *run);

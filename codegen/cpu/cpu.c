@@ -505,9 +505,9 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
 		program_mark_loss(m, &ks, a);
+		error = program_lacks_cuts(m, program_mark_cuts(m, &ks, a)); /* which may move kernels */
 		program_mark_buckets(m, &ks, a);
 		program_mark_joins(m, &ks, a);
-		error = program_lacks_cuts(m, program_mark_cuts(m, &ks, a));
 	}
 	if (!error) {
 		program_json(&json, m, "cpu", o->arch, &ks);

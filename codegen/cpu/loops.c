@@ -235,6 +235,8 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 			continue;
 		}
 		emit_waits(p, gk, i);
+		if (k->tell)
+			call(p, helper(p, "rt_tell", p->l->voidt, &ptr, 1), &p->run, 1);
 		launch(p, k, i, arena, n, table(p, k->off, k->noff, "off"));
 		if (k->loss)
 			emit_loss(p, gk->g);

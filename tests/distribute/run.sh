@@ -194,6 +194,9 @@ bits() {
 	train b wide --resume "$dir/half.st" && same "$library, --shard-optimizer: stopped with 3 ranks, resumed alone" wide.a b
 	ranks $library 3 b norm.so && same "$library, --shard-optimizer, convolutions" norm.a b
 	ranks $library 3 b attention.so16 && same "$library, --shard-optimizer, f16" f16.a b
+	for p in 2 3 5; do ranks $library $p b clip.so && same "$library, --shard-optimizer, clipped, $p ranks" clip.a b; done
+	ranks $library 4 b clip.so --sink off --threads 2 && same "$library, --shard-optimizer, clipped, --sink off" clip.a b
+	ranks $library 4 b clip && same "$library, clipped, 4 ranks" clip.a b
 	ranks $library 2 b attention.so --exchange library && same "$library, --shard-optimizer --exchange library" attention.a b
 	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
 	ranks $library 2 half attention.mpi --stop 3 && ranks $library 5 b attention.mpi --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed with 5" attention.a b
@@ -224,6 +227,17 @@ faults() {
 	# a library whose network is slow, and one that stands still on one rank: cc links the real one behind slow.c
 	if cc -shared -fPIC -O1 tests/distribute/slow.c -o "$dir/libslow.so" -Wl,--no-as-needed -l:$(case $library in openmpi) echo libmpi.so.40 ;; mpich) echo libmpich.so.12 ;; esac) 2>"$dir/out"; then
 		MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=1e8 ranks $library 4 b wide && same "$library, a slow network" wide.a b
+		# slots by process: no more goes round where every gradient goes into a norm, nor are parts of the sums that are told
+		for p in 2 5; do
+			for m in clip clip.so; do
+				rm -f "$dir"/sent.*
+				MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=1e12 SLOW_COUNT="$dir/sent" tests/distribute/ranks $library $p "$dir/$m" train --steps 8 --no-save --no-eval --quiet >"$dir/out" 2>&1
+				cat "$dir"/sent.* | awk '{ n += $1 } END { print n }'
+			done >"$dir/volumes"
+			if python3 -c 'import sys
+whole, parts = map(int, open(sys.argv[1]))
+sys.exit(not 1e7 < whole or not 0.98 < parts / whole < 1.03)' "$dir/volumes"; then good; else bad "$library, $p ranks, clipped, slots by process: $(cat "$dir/volumes" | tr '\n' ' ')"; fi
+		done
 		rm -f "$dir/b.log"
 		MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=2e7 tests/distribute/ranks $library 2 "$dir/wide" train --steps 8 --no-save --log "$dir/b.log" >"$dir/out" 2>&1
 		if [ "$(grep -c 'warning: [0-9]* % of epoch 1 was spent waiting for other processes: .* GB/s were exchanged, buckets are cut for 1' "$dir/out")" = 1 ] &&
@@ -321,6 +335,12 @@ programs() {
 		build wide wide --distribute mpi && train wide.a wide
 		build wide.one wide --distribute mpi --disable overlap
 		for m in wide attention norm; do build $m.so $m --distribute mpi --shard-optimizer; done
+		# every gradient goes into a norm, of some in several pieces
+		sed 's/adam(rate = 0.001)/&  clip_norm = 0.02/' tests/distribute/wide.net >"$dir/clip.net"
+		for way in '' --shard-optimizer; do
+			"$mantou" build "$dir/clip.net" --distribute mpi $way -o "$dir/clip${way:+.so}" 2>"$dir/out" || bad "clip $way: $(cat "$dir/out")"
+		done
+		train clip.a clip
 		build attention.so16 attention --precision f16 --distribute mpi --shard-optimizer
 		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 		build attention.mpi16 attention --precision f16 --distribute mpi

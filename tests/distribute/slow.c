@@ -3,11 +3,13 @@
  * In: the real library, linked behind it (`cc -shared -fPIC slow.c -l:libmpi.so.40`, or libmpich.so.12), and
  * MANTOU_LIBMPI=./libslow.so. Calls are passed on; what has arrived is told 50 us + bytes / SLOW_RATE seconds after the
  * message before it (SLOW_RATE bytes/s, default 1e9): one wire for each process. SLOW_STOP=RANK:SECONDS: from then on
- * that rank's library does nothing any more, as if its host stood still, while the process itself goes on. */
+ * that rank's library does nothing any more, as if its host stood still, while the process itself goes on.
+ * SLOW_COUNT=FILE: the bytes that rank R has sent go to FILE.R. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,6 +19,7 @@ typedef struct Late { void *request; double bytes, until; bool arrived; } Late;
 static Late late[OPEN];
 static double wire, began;
 static int mine = -1, used; /* used: entries that ever were */
+static long long sent;
 
 static double
 now(void)
@@ -72,6 +75,24 @@ MPI_Init_thread(int *argc, char ***argv, int want, int *got)
 }
 
 int
+MPI_Finalize(void)
+{
+	int (*f)(void) = (int (*)(void))real("MPI_Finalize");
+	const char *s = getenv("SLOW_COUNT");
+	char path[4096];
+	FILE *out;
+
+	if (s) {
+		snprintf(path, sizeof path, "%s.%d", s, mine);
+		if ((out = fopen(path, "w"))) {
+			fprintf(out, "%lld\n", sent);
+			fclose(out);
+		}
+	}
+	return f();
+}
+
+int
 MPI_Comm_rank(uintptr_t comm, int *rank)
 {
 	int (*f)(uintptr_t, int *) = (int (*)(uintptr_t, int *))real("MPI_Comm_rank"), bad = f(comm, rank);
@@ -87,6 +108,7 @@ MPI_Isend(const void *at, int n, uintptr_t type, int to, int tag, uintptr_t comm
 
 	if (!f)
 		f = (int (*)(const void *, int, uintptr_t, int, int, uintptr_t, void *))real("MPI_Isend");
+	sent += n;
 	return stands_still() ? 0 : f(at, n, type, to, tag, comm, request);
 }
 

@@ -198,4 +198,5 @@ finish_emit(GroupCx *gc, GraphKernels *gk, const Finish *p, const char *part)
 		tasks_close(e);
 	}
 	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
+	gk->k.at[gk->k.n - 1].finish = true;
 }

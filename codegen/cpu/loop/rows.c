@@ -439,6 +439,36 @@ phase_ops(const GroupCx *gc)
 	return (int)(gc->last - gc->first);
 }
 
+/* A kernel that makes nothing but numbers of all elements: where each of its pieces leaves them. */
+static void
+mark_total(const Rk *r, const int *ws, KernelRec *k)
+{
+	GroupCx *gc = r->gc;
+	KernelSum *sum = arena_array(gc->c->arena, KernelSum, 2 * r->nred + r->nout);
+	int n = 0;
+
+	if (r->nk || type_marked(r->n->root) || (r->partial && r->n->nloop != 1))
+		return;
+	for (int i = 0; i < r->nout; i++) {
+		const Type *t = val_type(gc->g, r->out[i].v);
+
+		if (type_elements(t) != 1)
+			return;
+		sum[n++] = (KernelSum){gc->buf.at[r->out[i].buf].offset, dtype_info[t->dtype].bytes};
+	}
+	for (int i = 0; i < r->nred && r->partial; i++) {
+		const Op *op = r->red[i]->op;
+		RedAcc a = {.op = op, .dt = red_dtype(op, (DType)val_type(gc->g, op->in[0])->dtype)};
+
+		for (int s = 0; s < red_states(op); s++)
+			sum[n++] = (KernelSum){gc->buf.at[ws[i]].offset + s * r->npiece * 8,
+			                       dtype_info[state_dtype(&a, s)].bytes};
+	}
+	k->total = type_elements(r->n->root);
+	k->sum = sum;
+	k->nsum = n;
+}
+
 /* One kernel: the reductions red, then the outputs out (none of them if the range is cut into pieces). */
 static void
 rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, const Out *out, int nout, int64_t npiece,
@@ -512,6 +542,7 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		tasks_close(e);
 	}
 	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
+	mark_total(&r, ws, &gk->k.at[gk->k.n - 1]);
 }
 
 /* ---------------------------------------------------------------- pieces of the first reduced loop, all nearly
