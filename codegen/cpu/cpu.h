@@ -189,7 +189,7 @@ Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
 /* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may
- * stream. */
+ * stream; where a vector is less than a line, if no other result of the group does and nothing lay in its place. */
 bool store_streams(const Graph *g, Val v);
 bool store_may_stream(const Graph *g, Val v); /* whatever its size */
 V vec_half(Emit *e, V v, DType to);                      /* floats rounded to bf16 or f16, as 16-bit integers */

@@ -636,8 +636,8 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 				bytes += type_bytes(val_type(g, op->out[k]));
 		}
 		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart,
-		 * would drive each other and the weights out of their sets */
-		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && s.h * 4 % 64 == 0;
+		 * would drive each other and the weights out of their sets. A panel's vectors must be whole lines */
+		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && s.h * 4 % 64 == 0 && s.p.lanes * 4 >= 64;
 		if (has_length) {
 			m.length = buffer(&e, in[nin]);
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;
