@@ -48,6 +48,8 @@ value_text(Call *c, const Value *v)
 		Buf b = {0};
 
 		buf_double(&b, v->f);
+		if (strspn(b.at, "-0123456789") == b.n) /* an integer would do for what asks for one */
+			buf_put(&b, ".0", 2);
 		const char *text = arena_strdup(sema_arena(c->sema), b.at);
 		buf_free(&b);
 		return text;
