@@ -65,8 +65,8 @@ maps_emit(Cuda *c, bool stores)
 }
 
 /* ---------------------------------------------------------------- checks */
-/* One block looks for the lowest number, in row-major order, of an element out of range; the record of an earlier check
- * stays. */
+/* Each block looks for the lowest number, in row-major order, of an element out of range, and records it, one block at
+ * a time: the record of an earlier check stays, and of one check the lowest. */
 static void
 check_emit(Cuda *c, const Op *op)
 {
@@ -81,8 +81,8 @@ check_emit(Cuda *c, const Op *op)
 	i = cu_fresh(c, 'i');
 	limit = cu_extent(c, check_limit(op));
 	cu_line(c, "long long first = NO_INDEX;");
-	Scope s = cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i,
-	                        cu_product(c, t, all), i);
+	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)",
+	                        c->it, i, i, cu_product(c, t, all), i);
 
 	cu_take_apart(c, &plain, all, i, ix);
 	Cell x = cu_cell_let(c, cu_cell_cast(c, cu_value_at(c, op->in[0], ix), DT_i64).v, DT_i64);
@@ -91,17 +91,21 @@ check_emit(Cuda *c, const Op *op)
 		ignored = arena_printf(c->a, " && %s != %lldll", x.v, (long long)attr_int(op, A_ignore));
 	cu_line(c, "if ((%s < 0 || %s >= %s)%s && %s < first) first = %s;", x.v, x.v, limit, ignored, i, i);
 	cu_scope_close(c, s);
+	s = cu_scope_open(c, "if (__syncthreads_or(first != NO_INDEX))");
+	cu_line(c, "static unsigned lock;");
 	cu_line(c, "first = block_low_i64(first);");
-	s = cu_scope_open(c, "if (threadIdx.x == 0 && first != NO_INDEX && fault_comes_first(arena, %lld))",
-	                  (long long)check_number(c->m, op));
+	Scope one = cu_scope_open(c, "if (threadIdx.x == 0)");
 	const char *e = cu_fresh(c, 'i');
 
 	cu_line(c, "const %s %s = (%s)first;", c->it, e, c->it);
 	cu_take_apart(c, &plain, all, e, ix);
 	x = cu_cell_cast(c, cu_value_at(c, op->in[0], ix), DT_i64);
-	cu_line(c, "fault_record(arena, %lld, first, %s);", (long long)check_number(c->m, op), x.v);
+	cu_line(c, "fault_record(arena, &lock, %lld, first, %s);", (long long)check_number(c->m, op), x.v);
+	cu_scope_close(c, one);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, "one block", 1);
+	int64_t blocks = cu_blocks_of(t, all), most = 2 * cu_machine(c->g)->budget.blocks;
+
+	cu_kernel_close(c, "an element to a thread", blocks < most ? blocks : most);
 }
 
 /* ---------------------------------------------------------------- along one axis */
@@ -111,9 +115,11 @@ others(const Type *t, int64_t axis)
 	return ((1u << t->rank) - 1) & ~(1u << axis);
 }
 
+/* Elements of a line are loaded some at a time, and added in their order. */
 static void
 cumsum_emit(Cuda *c, const Op *op)
 {
+	enum { AHEAD = 8 };
 	const Type *t = val_type(c->g, op->out[0]);
 	DType dt = (DType)t->dtype, acc = dt == DT_f16 || dt == DT_bf16 ? DT_f32 : dt;
 	int64_t axis = attr_int(op, A_axis);
@@ -121,17 +127,31 @@ cumsum_emit(Cuda *c, const Op *op)
 
 	cu_kernel_open(c, "");
 	Scope s = cu_threads_open(c, t, others(t, axis), ix);
-	const char *sum = cu_fresh(c, 'v');
+	const char *sum = cu_fresh(c, 'v'), *x = cu_fresh(c, 'v'), *first = cu_fresh(c, 'i');
 	Ix ext = cu_extent(c, t->axis[axis]);
 
-	cu_line(c, "%s %s = 0;", cu_c_type(acc), sum);
-	Scope l = cu_loop_open(c, ext, &i);
+	cu_line(c, "%s %s = 0, %s[%d];", cu_c_type(acc), sum, x, AHEAD);
+	Scope l = cu_scope_open(c, "for (%s %s = 0; %s < %s; %s += %d)", c->it, first, first, ext, first, AHEAD);
 
-	ix[axis] = attr_bool(op, A_reverse) ? cu_ix_sub(c, cu_ix_sub(c, ext, "1"), i) : i;
-	Cell x = cu_cell_cast(c, cu_value_at(c, op->in[0], ix), acc);
+	for (int adds = 0; adds < 2; adds++) {
+		cu_line(c, "#pragma unroll");
+		Scope u = cu_scope_open(c, "for (int u = 0; u < %d; u++)", AHEAD);
 
-	cu_line(c, "%s = %s;", sum, cu_cell_bin(c, EX_ADD, (Cell){sum, (uint8_t)acc}, x).v);
-	cu_store_at(c, t, val_info(c->g, op->out[0])->offset, ix, (Cell){sum, (uint8_t)acc});
+		i = cu_let(c, c->it, 'i', cu_ix_add(c, first, "u"));
+		Scope in = cu_scope_open(c, "if (%s < %s)", i, ext);
+
+		ix[axis] = attr_bool(op, A_reverse) ? cu_ix_sub(c, cu_ix_sub(c, ext, "1"), i) : i;
+		if (adds) {
+			cu_line(c, "%s = %s;", sum,
+			        cu_cell_bin(c, EX_ADD, (Cell){sum, (uint8_t)acc},
+			                    (Cell){arena_printf(c->a, "%s[u]", x), (uint8_t)acc}).v);
+			cu_store_at(c, t, val_info(c->g, op->out[0])->offset, ix, (Cell){sum, (uint8_t)acc});
+		} else {
+			cu_line(c, "%s[u] = %s;", x, cu_cell_cast(c, cu_value_at(c, op->in[0], ix), acc).v);
+		}
+		cu_scope_close(c, in);
+		cu_scope_close(c, u);
+	}
 	cu_scope_close(c, l);
 	cu_scope_close(c, s);
 	cu_kernel_close(c, "a line to a thread", cu_blocks_of(t, others(t, axis)));

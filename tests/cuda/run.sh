@@ -44,8 +44,46 @@ awk '/^module /{n++} !/^#/ && n % 12 == 1' tests/cuda/composites.ir tests/cuda/t
 part others90 "$dir/others90.ir" tests/cuda/rows.ir
 awk '/^module /{n++} !/^#/ && n % 8 == 1' tests/cuda/wgmma.ir >"$dir/wgmma.ir"
 part space90 --space=1 "$dir/wgmma.ir"
-wait
+# ---- speed, as far as it is predicted. By the plan no operator at less than a tenth of the roofline, and no contraction a number at a time; by the machine code none of a step's kernels that is above 3 % of it at less than half of its roofline, but those whose reason stands here
+mantou=${MANTOU:-$build/mantou}
 passed=0 failed=0 skipped=0
+for arch in sm_80 sm_90a; do
+	for precision in f32 bf16 f16; do
+		"$mantou" explain tests/cuda/operators.net --target cuda --arch $arch --precision $precision --json >"$dir/plan.json" 2>"$dir/plan.err"
+		if python3 -c 'import json, sys
+slow = [x["why"] for x in json.load(open(sys.argv[1])) if x["rule"] == "roofline"]
+sys.exit("\n".join(slow) or 0)' "$dir/plan.json"; then passed=$((passed + 1)); else
+			failed=$((failed + 1))
+			echo "FAIL operators, $arch $precision: at less than a tenth of the roofline by the plan $(head -n 3 "$dir/plan.err")"
+		fi
+	done
+done
+# shares NAME FILE BATCH [KERNELS]: those may, for the reason beside the call
+shares() {
+	"$mantou" info "$2" --target cuda --arch sm_90a --precision bf16 --batch "$3" --json >"$dir/forecast.json" 2>"$dir/forecast.err"
+	python3 - "$dir/forecast.json" "${4:-^$}" <<'END'
+import json, re, sys
+d = json.load(open(sys.argv[1]))
+step = 1e3 * d["forecast_ms_per_step"]
+if not step:
+    sys.exit(77)
+bad = [k for k in d["kernels"] if k.get("forecast_us", 0) > 0.03 * step and k["predicted_us"] < 0.5 * k["forecast_us"]
+       and not re.search(sys.argv[2], k["name"])]
+sys.exit("\n".join("%(name)s: %(forecast_us).1f us, %(predicted_us).1f by the roofline" % k for k in bad) or 0)
+END
+	case $? in
+	0) passed=$((passed + 1)) ;;
+	77) skipped=$((skipped + 1)) ;;
+	*)
+		failed=$((failed + 1))
+		echo "FAIL $1: kernels of more than 3 % of a step by the forecast, at less than half of their roofline: $(head -n 3 "$dir/forecast.err")"
+		;;
+	esac
+}
+# 64 steps, each of which waits for words of other blocks
+shares lstm-bytes models/lstm-bytes.net 32 lstm_cells
+[ -z "${LONG:-}" ] || shares "ResNet-50, 224 x 224" models/resnet50.net 256
+wait
 for name in $names; do
 	status=$(cat "$dir/$name.status")
 	cat "$dir/$name.out"

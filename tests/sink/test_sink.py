@@ -410,6 +410,30 @@ def a_fault_in_a_shard():
 
 
 @test
+def the_lowest_of_many_faults():
+    """Of ids out of range in several blocks, threads and orders of them the lowest is told, as on the CPU."""
+    with open("faults.net", "w") as f:
+        f.write("""model faults(ids: i32[N, 64], y: f32[N]) {
+    predicted = (ids + ids) |> embedding(199, 8) |> mean(axes = 1) |> dense(1) |> squeeze(1)
+    loss mse(predicted, y)
+}
+data { reader = npy(train = ["ids.npy", "y.npy"], test = ["ids.npy", "y.npy"])  shuffle = false }
+train { batch = 64  epochs = 1  optimizer = sgd(rate = 0.1) }
+""")
+    ids = [k % 100 for k in range(128 * 64)]
+    for at in (777, 300, 4000, 2049, 301):
+        ids[64 * 64 + at] = 100 + at % 7
+    base.npy("ids.npy", "<i4", (128, 64), ids)
+    base.npy("y.npy", "<f4", (128,), [0.5] * 128)
+    for target in ("cpu", "cuda"):
+        image = build("faults-" + target, "faults.net", "--target", target, *(ARCH + PTX if target == "cuda" else []))
+        for seed, sink in enumerate(("off", "epoch", "epoch"), 1):
+            run(image, "train", "--data", ".", "--no-save", "--quiet", "--no-eval", "--sink", sink, status=1,
+                err=r"embedding0: id 212 is out of range 0..198 \(example 4 of step 1, ", MANTOU_SIM_SEED=str(seed),
+                MANTOU_SIM_THREADS=str(seed))
+
+
+@test
 def shards_are_timed():
     """A profile has the kernels of every shard."""
     for net in ("norm", "ignored", "stats"):

@@ -141,7 +141,7 @@ cu_cells_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace)
 	Cells s = cu_cells_of(g, op);
 	Looked *looked = select_look(cx, g, op, "held");
 	bool held = !cx->may || cx->may(cx->cx, "held");
-	const char *why = held ? cu_held_choose(g->arena, &s, cuda_machine(NULL, cx->arch)->sms) : "switched off";
+	const char *why = held ? cu_held_choose(g->arena, &s, cuda_machine(NULL, cx->arch)) : "switched off";
 	Params p, q;
 
 	if (why)

@@ -40,7 +40,7 @@ void cu_cells_back(const Cells *s);
 
 /* ---- cells_held.c */
 /* Sets rows, threads and blocks; the reason why not, or NULL. sms: multiprocessors. */
-const char *cu_held_choose(Arena *a, Cells *s, int sms);
+const char *cu_held_choose(Arena *a, Cells *s, const Machine *m);
 /* Why these rows, threads and blocks are not possible. */
 const char *cu_held_misfit(Arena *a, const Cells *s, int sms);
 void cu_held_emit(Cells *s);

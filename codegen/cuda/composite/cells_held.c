@@ -110,24 +110,25 @@ estimate(const Cells *s, int sms)
 	       ((issue > reads ? issue : reads) + EXCHANGE + GATES + (double)(8 * s->rows * h.length) / L2_READ);
 }
 
-/* The same where each block reads all weights. */
+/* The same where each block reads all weights: from the L1 if half of it holds them. */
 static double
-estimate_alone(const Cells *s, int sms)
+estimate_alone(const Cells *s, const Machine *m)
 {
-	enum { GATES = 600, L1 = 128 << 10 };
+	enum { GATES = 600 };
 	double weights = (double)(s->gates * s->h * s->h), bytes = weights * dtype_info[s->dt].bytes,
-	       from = bytes / (bytes > L1 ? L2_READ : 2 * L2_READ), rows = (double)((s->n.n + 63) / 64),
-	       products = weights * (rows > 8 ? 8 : rows) / 128,
-	       waves = (double)(s->n.n > 8 * sms ? (s->n.n + 8 * sms - 1) / (8 * sms) : 1);
+	       from = bytes / (bytes > (double)(m->l1.bytes / 2) ? L2_READ : 2 * L2_READ),
+	       rows = (double)((s->n.n + 63) / 64), products = weights * (rows > 8 ? 8 : rows) / 128,
+	       waves = (double)(s->n.n > 8 * m->sms ? (s->n.n + 8 * m->sms - 1) / (8 * m->sms) : 1);
 
 	return waves * ((from > products ? from : products) + GATES);
 }
 
 const char *
-cu_held_choose(Arena *a, Cells *s, int sms)
+cu_held_choose(Arena *a, Cells *s, const Machine *m)
 {
 	Cells best = *s;
-	double least = estimate_alone(s, sms), before = least;
+	double least = estimate_alone(s, m), before = least;
+	int sms = m->sms;
 
 	for (int rows = 1; rows <= 8; rows *= 2)
 		for (int each = 1; each * rows <= s->parts && each <= 4; each *= 2) {

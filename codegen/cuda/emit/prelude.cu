@@ -502,12 +502,17 @@ NUMBERS(WARP_ARGMAX)
 /* the record of the first fault, at the arena's start: set, op, element, value */
 /* a check has failed, or the loop has ended within what is enqueued: states stay as they are; in front of the arena is the loop's status */
 FN bool halted(const char *arena) { return *(const volatile long long *)(arena - 256) != 0 || *(const volatile long long *)arena != 0; }
-FN bool fault_comes_first(char *arena, long long op) { long long *r = (long long *)arena; return r[0] == 0 || r[1] > op; }
-FN void fault_record(char *arena, long long op, long long element, long long value)
+FN void fault_record(char *arena, unsigned *lock, long long op, long long element, long long value)
 {
-	long long *r = (long long *)arena;
-	r[1] = op;
-	r[2] = element;
-	r[3] = value;
-	r[0] = 1;
+	volatile long long *r = (volatile long long *)arena;
+	while (atomicExch(lock, 1u)) ;
+	__threadfence();
+	if (r[0] == 0 || r[1] > op || (r[1] == op && r[2] > element)) {
+		r[1] = op;
+		r[2] = element;
+		r[3] = value;
+		r[0] = 1;
+	}
+	__threadfence();
+	atomicExch(lock, 0u);
 }

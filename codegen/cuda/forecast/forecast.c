@@ -430,7 +430,7 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 		x.slots = x.ticket_slots;
 		x.shared = x.ticket_shared;
 	}
-	tail /= w->m->hz;
+	tail = w->k->check ? 0 : tail / w->m->hz; /* a check's is what it does with a fault */
 	int64_t blocks = w->k->rows, at_once = (int64_t)r->blocks_sm * w->m->sms, whole = blocks / at_once,
 	        rest = blocks % at_once;
 	Bound full = wave(a, w, &x, r, r->blocks_sm, rate),
@@ -450,6 +450,27 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 	if (tail > 0.25 * r->seconds)
 		why = arena_printf(a, "%s; sums over blocks: %.1f us", why, 1e6 * tail);
 	r->why = why;
+}
+
+/* The same of sums of columns without a contraction (columns.c). */
+static double
+columns_finished(const Work *w, const Graph *g, const char *kernel, int group)
+{
+	Params p;
+	double finished = 0;
+
+	if (!kernel || !space_parse("cuda", NULL, kernel, &p) || p.family != FAMILY_cuda_columns)
+		return 0;
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group || op_info[op->kind].red < 0)
+			continue;
+		int64_t tiles = cu_tiles_along(cu_columns_facts(g, op, NULL).M, p.cuda_columns.m);
+
+		finished = (double)(cu_parts_at_once(tiles) * p.cuda_columns.n) / ((double)WARP * w->warps);
+	}
+	return finished;
 }
 
 /* What the plan says of the kernel's work. */
@@ -489,6 +510,7 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 		w->finished = (double)(rows * w->p.n) / ((double)WARP * w->warps);
 		w->parts = (double)cu_parts_at_once(w->p.split);
 	}
+	w->finished += columns_finished(w, g, kernel, k->group);
 }
 
 static const Code *

@@ -142,35 +142,42 @@ id_at(const Row *r, const char *j)
 	return cu_cell_let(c, cu_cell_cast(c, cu_value_at(c, r->op->in[r->first + 1], at), DT_i64).v, DT_i64).v;
 }
 
-/* The block's list of places from `from` on, at most LIST, that name the row: their number in `found`. */
+/* The block's list of places from `from` on, at most LIST, that name the row: their number in `found`. All indices are
+ * loaded first, and all warps' counts stand before the block meets. */
 static void
 list_emit(const Row *r)
 {
+	enum { WARPS = ROW_THREADS / WARP, EACH = LIST / ROW_THREADS };
 	Cuda *c = r->c;
 
 	cu_line(c, "int found = 0;");
-	Scope s = cu_scope_open(c, "for (int part = 0; part < %d && from + part < %s; part += %d)", LIST, r->count,
-	                        ROW_THREADS);
+	cu_line(c, "unsigned lanes[%d];", EACH);
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", EACH);
 
-	cu_line(c, "const %s place = from + part + tid;", c->it);
-	cu_line(c, "bool same = false;");
-	Scope in = cu_scope_open(c, "if (place < %s)", r->count);
-
-	cu_line(c, "same = %s == row;", id_at(r, "place"));
-	cu_scope_close(c, in);
-	cu_line(c, "const unsigned lanes = __ballot_sync(0xffffffffu, same);");
-	cu_line(c, "if (tid %% 32 == 0) warps[tid / 32] = __popc(lanes);");
+	cu_line(c, "const %s place = from + q * %d + tid, there = place < %s ? place : 0;", c->it, ROW_THREADS,
+	        r->count);
+	cu_line(c, "lanes[q] = (unsigned)(%s == row) & (unsigned)(place == there);", id_at(r, "there"));
+	cu_scope_close(c, s);
+	cu_line(c, "#pragma unroll");
+	s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", EACH);
+	cu_line(c, "lanes[q] = __ballot_sync(0xffffffffu, lanes[q] != 0);");
+	cu_line(c, "if (tid %% 32 == 0) warps[q * %d + tid / 32] = __popc(lanes[q]);", WARPS);
+	cu_scope_close(c, s);
 	cu_line(c, "__syncthreads();");
+	cu_line(c, "#pragma unroll");
+	s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", EACH);
 	cu_line(c, "int before = found;");
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int w = 0; w < %d; w++)", ROW_THREADS / WARP);
-	cu_line(c, "\tif (w < tid / 32) before += warps[w];");
-	cu_line(c, "if (same) list[before + __popc(lanes & ((1u << tid %% 32) - 1))] = part + tid;");
-	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int w = 0; w < %d; w++)", ROW_THREADS / WARP);
-	cu_line(c, "\tfound += warps[w];");
-	cu_line(c, "__syncthreads();");
+	Scope in = cu_scope_open(c, "for (int w = 0; w < %d; w++)", WARPS);
+
+	cu_line(c, "if (w < tid / 32) before += warps[q * %d + w];", WARPS);
+	cu_line(c, "found += warps[q * %d + w];", WARPS);
+	cu_scope_close(c, in);
+	cu_line(c, "if (lanes[q] >> tid %% 32 & 1)");
+	cu_line(c, "\tlist[before + __popc(lanes[q] & ((1u << tid %% 32) - 1))] = q * %d + tid;", ROW_THREADS);
 	cu_scope_close(c, s);
+	cu_line(c, "__syncthreads();");
 }
 
 /* to[rows..] += what each place of the list brings, a column to a thread. */
@@ -236,7 +243,7 @@ rows_emit(Cuda *c, const Op *op)
 		zeros_emit(c, r.t, val_info(c->g, op->out[0])->offset);
 	cu_kernel_open(c, "");
 	c->threads = ROW_THREADS;
-	cu_line(c, "__shared__ int list[%d], warps[%d];", LIST, ROW_THREADS / WARP);
+	cu_line(c, "__shared__ int list[%d], warps[%d];", LIST, LIST / WARP);
 	cu_line(c, "const int tid = threadIdx.x;");
 	r.count = cu_product(c, r.ids, all);
 	item = cu_fresh(c, 'i');
@@ -248,9 +255,15 @@ rows_emit(Cuda *c, const Op *op)
 	cu_line(c, "const long long row = %s;", id_at(&r, mine));
 	cu_line(c, "if (row < 0 || row >= %s) continue;", cu_extent(c, r.t->axis[r.axis]));
 	cu_line(c, "bool known = false;");
-	Scope l = cu_scope_open(c, "for (%s j = tid; j < %s; j += %d)", c->it, mine, ROW_THREADS);
+	/* indices beyond are read at a place that there is, so that no load waits for a condition */
+	Scope l = cu_scope_open(c, "for (%s first = tid; first < %s; first += %d)", c->it, mine, AT_ONCE * ROW_THREADS);
 
-	cu_line(c, "known |= %s == row;", id_at(&r, "j"));
+	cu_line(c, "#pragma unroll");
+	Scope q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", AT_ONCE);
+
+	cu_line(c, "const %s j = first + q * %d, there = j < %s ? j : 0;", c->it, ROW_THREADS, mine);
+	cu_line(c, "known |= (%s == row) & (j == there);", id_at(&r, "there"));
+	cu_scope_close(c, q);
 	cu_scope_close(c, l);
 	cu_line(c, "if (__syncthreads_or(known)) continue;");
 	r.row = cu_fresh(c, 'i');
