@@ -5,7 +5,8 @@
  * A step is (1 + busy) compute, times what the slowest of P processes takes more (the expected largest of P normal
  * numbers of deviation `spread`), the part of the exchange that is not hidden, what the exchange costs the kernels
  * (drag), the update. The exchange is simulated bucket by bucket: a bucket goes when it is complete and the one before
- * is through. Buckets are cut as passes/overlap.c does, for this cluster's links.
+ * is through. Buckets are cut as passes/overlap.c does, for this cluster's links. Where the exchange is that of
+ * mantou's programs, updates of a bucket run while later ones travel.
  * What a description cannot know, busy, spread and drag, is uncertain: each is drawn from a lognormal distribution
  * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size,
  * a fixed seed). The widths were chosen with tests/scale/tables.txt in view: frontend/scale.md says how. */
@@ -81,7 +82,8 @@ static void
 exchange_simulate(Arena *a, const Cluster *c, const StepTimes *t, Known *k)
 {
 	double *bytes = arena_array(a, double, t->n + 1), *ready = arena_array(a, double, t->n + 1), start, per,
-	       end = 0;
+	       end = 0, all = 0, updated = t->train;
+	bool apart = t->apart && !c->levels;
 
 	k->cut = arena_array(a, uint32_t, t->n + 1);
 	if (k->processes < 2 || !t->n)
@@ -89,6 +91,7 @@ exchange_simulate(Arena *a, const Cluster *c, const StepTimes *t, Known *k)
 	for (uint32_t i = 0; i < t->n; i++) {
 		bytes[i] = t->gradient[i].bytes;
 		ready[i] = t->gradient[i].ready * t->train;
+		all += bytes[i];
 	}
 	exchange_time(c, k, &start, &per);
 	buckets_cut(bytes, ready, t->n, start, 1 / per, k->cut, a);
@@ -107,8 +110,10 @@ exchange_simulate(Arena *a, const Cluster *c, const StepTimes *t, Known *k)
 			last = ready[i] > last ? ready[i] : last;
 		}
 		end = (end > last ? end : last) + start + sum * per;
+		updated = (updated > end ? updated : end) + (apart && all > 0 ? t->update * sum / all : 0);
 	}
-	k->exposed = end > t->train ? end - t->train : 0;
+	k->exposed = updated - t->train - (apart && all > 0 ? t->update : 0);
+	k->exposed = k->exposed > 0 ? k->exposed : 0;
 }
 
 static Known

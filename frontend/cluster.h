@@ -46,6 +46,7 @@ typedef struct StepTimes {
 	Gradient *gradient;
 	uint32_t n;
 	double bytes;
+	bool apart;              /* updates wait for their own gradients alone: no norm of all, no loss scale */
 } StepTimes;
 
 /* What a step takes with P processes, in seconds: parts of the median, then the median and an interval that holds four

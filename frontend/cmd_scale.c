@@ -8,6 +8,7 @@
 
 #include "../runtime/json.h"
 #include "cluster.h"
+#include "../passes/passes.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -74,6 +75,9 @@ read_times(Job *j, Module *m, const Cluster *c, StepTimes *t)
 	if (status != EXIT_GOOD || (status = info_seconds(j, m, &t->train, &t->update)) != EXIT_GOOD)
 		return status;
 	t->examples = (double)m->batch;
+	const Setting *clip = setting(m, "train.clip_norm");
+
+	t->apart = (!clip || clip->kind == SET_NONE || clip->kind == SET_NAME) && !module_state(m, LOSS_SCALE);
 	if (c->rate.by == GIVEN) {
 		double shards = t->shards ? (double)t->shards : 1;
 		double planned = (shards * t->train + t->update) / (shards * t->examples) * c->rate.at;
