@@ -195,16 +195,24 @@ emit_loss(Loops *p, const Graph *g)
 	    (V[]){p->run, kk(p, val_info(g, v)->offset), kk(p, val_type(g, v)->dtype)}, 3));
 }
 
+/* rt_start or rt_wait of bucket i. */
+static void
+bucket_call(Loops *p, const char *fn, uint32_t i)
+{
+	T args[2] = {p->l->ptr, p->l->i64};
+
+	call(p, helper(p, fn, p->l->voidt, args, 2), (V[]){p->run, kk(p, i)}, 2);
+}
+
 /* Buckets of gradients that are complete behind kernel k. */
 static void
 emit_starts(Loops *p, const GraphKernels *gk, uint32_t k)
 {
 	const ProgramKernels *ks = p->c->ks;
-	T args[2] = {p->l->ptr, p->l->i64};
 
 	for (uint32_t i = 0; i < ks->nbucket && !strcmp(gk->g->name, "train"); i++)
 		if (ks->bucket[i].kernel == k)
-			call(p, helper(p, "rt_start", p->l->voidt, args, 2), (V[]){p->run, kk(p, i)}, 2);
+			bucket_call(p, "rt_start", i);
 }
 
 /* Buckets of gradients whose sums are read from kernel k of graph update on. */
@@ -212,11 +220,10 @@ static void
 emit_waits(Loops *p, const GraphKernels *gk, uint32_t k)
 {
 	const ProgramKernels *ks = p->c->ks;
-	T args[2] = {p->l->ptr, p->l->i64};
 
 	for (uint32_t i = 0; i < ks->nbucket && !strcmp(gk->g->name, "update"); i++)
 		if (ks->bucket[i].wait == k)
-			call(p, helper(p, "rt_wait", p->l->voidt, args, 2), (V[]){p->run, kk(p, i)}, 2);
+			bucket_call(p, "rt_wait", i);
 }
 
 /* Kernels [from, to) in the function that is open. */
@@ -326,11 +333,8 @@ emit_graph(Loops *p, const GraphKernels *gk)
 		leave_if(p, call(p, part[i], (V[]){p->run, arena, n}, 3));
 	if (!npart)
 		emit_kernels(p, gk, gk->nonce, gk->k.n, arena, n);
-	if (p->c->ks->nbucket && !strcmp(g->name, "update")) {
-		T args[2] = {p->l->ptr, p->l->i64};
-
-		call(p, helper(p, "rt_wait", p->l->voidt, args, 2), (V[]){p->run, kk(p, p->c->ks->nbucket)}, 2);
-	}
+	if (p->c->ks->nbucket && !strcmp(g->name, "update"))
+		bucket_call(p, "rt_wait", p->c->ks->nbucket);
 	if (has_cuts(gk))
 		call(p, helper(p, "rt_spread", p->l->voidt, &p->l->ptr, 1), &p->run, 1);
 	LLVMBuildRet(p->b, kk(p, RT_OK));
