@@ -760,14 +760,18 @@ static int
 comm_open(RtHost *h)
 {
 	RtLaunch l = rt_launch();
+	pid_t parent = getppid();
 	int nodes, threads;
 
 	if (h->opt.alone || !l.name)
 		return -1;
 	/* with its launcher, also a process that is alone; but torchrun's variables may be a container's, whose shell
 	 * may leave */
-	if (l.size != 1 || strcmp(l.name, "torchrun") != 0)
+	if (l.size != 1 || strcmp(l.name, "torchrun") != 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent) /* it died before the kernel had been asked */
+			raise(SIGKILL);
+	}
 	if (l.size == 1)
 		return -1;
 	if (h->opt.command == RT_C_INFER || h->opt.command == RT_C_INFO) {
