@@ -63,7 +63,8 @@ typedef struct Cuda {
 	const char *name;
 	Buf head, body;
 	int depth, nvar;
-	VEC(int64_t) off;               /* offsets that are its parameters */
+	/* offsets that are its parameters, behind so many numbers that are none: a process's part has others */
+	VEC(int64_t) off; uint32_t counts;
 	VEC(KernelMap) map; char map_name[2]; /* tensor maps behind them, map_X */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
 	int team;                       /* blocks that wait for each other; 1: none does */
@@ -129,6 +130,7 @@ void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
 /* said of stores that go another way: a kernel that writes states asks first whether the loop has ended */
 void cu_stores_at(Cuda *c, int64_t offset);
 const char *cu_pointer(Cuda *c, DType t, int64_t offset); /* the name of a pointer into the arena */
+void cu_count(Cuda *c, int64_t n);      /* the kernel's next parameter is this number: before any pointer */
 const char *cu_element(Cuda *c, const Type *t, const Ix *ix); /* its number in memory's order */
 const char *cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix); /* of an element */
 void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);

@@ -358,7 +358,7 @@ const char *
 cu_pointer(Cuda *c, DType t, int64_t offset)
 {
 	const char *m = c_types[t].memory;
-	uint32_t k = 0;
+	uint32_t k = c->counts;
 
 	while (k < c->off.n && c->off.at[k] != offset)
 		k++;
@@ -366,6 +366,13 @@ cu_pointer(Cuda *c, DType t, int64_t offset)
 		vec_push(c->a, &c->off, offset);
 	return top_let(c, 'p', arena_printf(c->a, "%s *", m),
 	               arena_printf(c->a, "(%s *)(arena + o%u)", m, (unsigned)k));
+}
+
+void
+cu_count(Cuda *c, int64_t n)
+{
+	vec_push(c->a, &c->off, n);
+	c->counts = c->off.n;
 }
 
 const char *
@@ -489,7 +496,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->shared = 0;
 	c->team = 1;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
-	c->off.n = c->map.n = 0;
+	c->off.n = c->map.n = c->counts = 0;
 	c->check = c->writes_state = c->flat = c->loose = c->two = false;
 	c->root = NULL;
 	c->lanes = NULL;

@@ -162,7 +162,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 
 	cu_kernel_open(c, "copy");
 	c->flat = c->loose = true;
-	vec_push(c->a, &c->off, count);
+	cu_count(c, count);
 	for (int k = 0; k < t->rank; k++)
 		ix[k] = t->axis[k].n == 1 ? "0" : arena_printf(c->a, "q%d", k);
 	i = cu_fresh(c, 'i');

@@ -217,8 +217,8 @@ cu_totals_emit(Cuda *c, int pieces)
 	x.vec = !x.leaves.at.n ? 1 : narrow ? 8 : 4;
 	cu_kernel_open(c, "");
 	c->flat = true;
-	vec_push(c->a, &c->off, type_elements(x.t));
-	vec_push(c->a, &c->off, pieces);
+	cu_count(c, type_elements(x.t));
+	cu_count(c, pieces);
 	for (int k = 0; k < x.t->rank; k++) {
 		bool one = x.t->axis[x.t->perm[k]].n == 1;
 
