@@ -87,8 +87,10 @@ typedef struct Parser {
 	int held; Loc held_at;   /* an item's keyword, until the bodies before it are closed */
 	const char *text;        /* last token, for messages */
 	const char *before, *first; /* the token before it; the first one of its line */
-	int bracket;             /* open [ so far */
+	int bracket, paren;      /* open [ and ( so far */
+	bool equals;             /* a = stands before the last token on its line */
 	bool settings;           /* inside data, train or generate */
+	bool ended;              /* what follows is no text */
 	bool failed;             /* a syntax error was reported */
 	bool failed_settings;    /* one in data or train: a setting may be missing */
 	bool lost;               /* an item was dropped, so a name may be unknown through no fault of its user */

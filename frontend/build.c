@@ -44,10 +44,12 @@ is_input(const Job *j, const struct stat *st)
 int
 job_check_output(const Job *j, const char *path)
 {
-	struct stat out;
+	struct stat out, in;
 
 	if (!path || !strcmp(path, "-"))
 		return EXIT_GOOD;
+	if (!stat(j->file, &in) && S_ISDIR(in.st_mode)) /* the output is named after it */
+		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
 	if (!stat(path, &out)) {
 		const char *what = S_ISREG(out.st_mode) ? is_input(j, &out) : NULL;
 

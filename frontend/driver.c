@@ -55,6 +55,10 @@ bad_name(const Job *j, const char *option, const char *got, const char *const *n
 	const char *near = suggest(got, names, n);
 	Buf all = {0};
 
+	for (int i = 0; i < n; i++) /* nearer by its letters is cpu */
+		if (!strcmp(got, "gpu") && !strcmp(names[i], "cuda"))
+			near = names[i];
+
 	if (near)
 		return usage_error(j->command, "--%s: there is no '%s'; did you mean '%s'?", option, got, near);
 	for (int i = 0; i < n; i++)
@@ -321,8 +325,14 @@ load_net(Job *j, const char *text, size_t bytes)
 		                                  o->batch, o->shards, o->precision);
 		return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 	}
-	if (stat(j->file, &st))
-		return failure("cannot read '%s': %s", j->file, strerror(errno));
+	if (stat(j->file, &st)) {
+		int why = errno;
+		const char *net = arena_printf(j->arena, "%s.net", j->file);
+
+		return access(net, F_OK)
+		       ? failure("cannot read '%s': %s", j->file, strerror(why))
+		       : failure("cannot read '%s': %s; did you mean '%s'?", j->file, strerror(why), net);
+	}
 	if (S_ISDIR(st.st_mode))
 		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
 	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->shards,

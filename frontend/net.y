@@ -304,34 +304,95 @@ type_meant(const char *t)
 	return NULL;
 }
 
-/* What was probably meant, of what other languages write so. wants_set: `=` was expected. */
+static bool
+one_of(const char *t, const char *const *names, size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		if (!strcmp(t, names[k]))
+			return true;
+	return false;
+}
+#define ONE_OF(t, names) one_of(t, names, sizeof names / sizeof *names)
+
+/* What was probably meant where an item begins, or a model's inputs stand. */
 static const char *
-meant(const Parser *p, bool wants_set)
+meant_item(const Parser *p, bool wants_colon)
+{
+	static const char *const sections[] = {"data", "train", "generate"};
+	const char *t = p->text;
+
+	if (!*p->before)
+		return "a file is made of items, which begin with use, const, block, model, data, train or generate";
+	if (!strcmp(t, "}") && p->brace < 0)
+		return "no { is open";
+	if (!strcmp(t, "{") && p->brace > 1 && ONE_OF(p->before, sections))
+		return "a section stands outside of bodies: a } is missing before it";
+	if (!strcmp(p->before, "use"))
+		return "a file's name stands in double quotes: use \"layers.net\"";
+	if (wants_colon || (!strcmp(p->first, "model") && !strcmp(t, ")") && p->brace == 0))
+		return "an input has a name, a type and a shape: x: f32[N, 8]";
+	return NULL;
+}
+
+/* What was probably meant by a separator. */
+static const char *
+meant_between(const Parser *p)
 {
 	static const char *const heads[] = {"for", "if", "else", "repeat", "while"};
 	const char *t = p->text;
 
-	if (!strcmp(t, ",") && !p->bracket && (p->settings || !strcmp(p->first, "output")))
-		return p->settings ? "nothing stands between settings" : "each output is a statement of its own";
-	for (size_t k = 0; k < sizeof heads / sizeof *heads && !strcmp(t, ":"); k++)
-		if (!strcmp(p->first, heads[k]))
-			return "a body stands in { }";
+	if (!strcmp(t, ",") && !p->bracket && p->settings)
+		return "nothing stands between settings";
+	if (!strcmp(t, ",") && !p->bracket && !p->paren && !strcmp(p->first, "output"))
+		return "each output is a statement of its own";
+	if (!strcmp(t, ",") && !p->bracket && !p->paren && !strcmp(p->first, "loss"))
+		return "each loss is a statement of its own, and all are added";
+	if (!strcmp(t, ":") && ONE_OF(p->first, heads))
+		return "a body stands in { }";
 	if (!strcmp(t, ":") && p->bracket > 0)
 		return "slice(x, axis, start, end) takes a part of a tensor";
+	return NULL;
+}
+
+/* What was probably meant, of what other languages write so. wants_set: `=` was expected. */
+static const char *
+meant(const Parser *p, bool wants_set, bool wants_colon)
+{
+	static const char *const lets[] = {"let", "var", "val", "auto", "tensor", "float", "int"};
+	const char *t = p->text, *h = meant_between(p);
+
+	if (h || (h = meant_item(p, wants_colon)))
+		return h;
+	if (p->settings && (h = advice("train", t)))
+		return h;
 	if (!strcmp(t, "=") && !strcmp(p->before, "loss"))
 		return "a loss has no name: loss mse(x, y)";
 	if ((!strcmp(t, "=") && !strcmp(p->before, "metric")) || (!strcmp(t, "(") && !strcmp(p->first, "metric")))
 		return "a metric has a name: metric right = accuracy(x, y)";
 	if (!p->bracket && !strcmp(p->first, "output") && *t && strchr("(|+-*/<>=!", *t) && strcmp(t, "="))
 		return "what is computed has a name: output best = argmax(x)";
+	if (!strcmp(p->first, "while") || !strcmp(t, "while"))
+		return "loops have turns that are known when compiling: for k in range(3) { } or repeat 3 { }";
+	if (!strcmp(t, "for") && p->bracket > 0)
+		return "a list is made in a loop: h = []  for k in range(3) { h = h + [k] }";
+	if (!strcmp(t, "const") && p->brace > 0)
+		return "a constant stands outside of bodies; here a name is set by = alone: h = 3";
+	if (!strcmp(t, "def") || !strcmp(t, "class") || !strcmp(p->before, "def") || !strcmp(p->before, "class"))
+		return "a function is a block of its own: block f(x) { return relu(x) }";
+	if (wants_set && ONE_OF(p->before, lets))
+		return "a name is set by = alone: h = x";
 	if (!strcmp(t, "(") && wants_set)
 		return "a call gives a value, which needs a name: h = f(x)";
+	if (!strcmp(t, ":") && wants_set && !p->equals)
+		return "a name is set by = alone: h = x";
 	if (*t && !t[1] && strchr("+-*/", *t) && wants_set)
 		return "a name is set by = alone: h = h + x";
 	if (!strcmp(t, "/") && p->fresh)
 		return "a comment begins with #";
-	if (!strcmp(t, "def") || !strcmp(t, "class") || !strcmp(p->before, "def") || !strcmp(p->before, "class"))
-		return "a function is a block of its own: block f(x) { return relu(x) }";
+	if (!strcmp(t, "/") && !strcmp(p->before, "/"))
+		return "a comment begins with #; x / y of integers floors, floor(x / y) does of others";
+	if (!strcmp(t, "=") && p->equals && !p->bracket && !p->paren && p->condition != p->line)
+		return "a statement sets its names to one value: a = x  b = x";
 	if (!strcmp(t, "else") && !p->fresh && strcmp(p->before, "}"))
 		return "a choice is a statement: if c { h = x } else { h = y }";
 	return NULL;
@@ -343,13 +404,13 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 	yysymbol_kind_t want[5], found = yypcontext_token(cx);
 	Loc at = *yypcontext_location(cx);
 	int n = yypcontext_expected_tokens(cx, want, 5);
-	bool wants_set = false, wants_type = false;
+	bool wants_set = false, wants_type = false, wants_colon = n == 1 && !strcmp(yysymbol_name(want[0]), "':'");
 	const char *hint;
 	Buf b = {0};
 
 	p->failed = true;
 	p->target = p->brace - (found == YYSYMBOL_YYUNDEF ? 0 : p->text[0] == '{' && !p->text[1]) + (p->text[0] == '}' && !p->text[1]);
-	if (found == YYSYMBOL_BAD)
+	if (found == YYSYMBOL_BAD || p->ended)
 		return 0; /* the scanner said what is wrong */
 	if (found == YYSYMBOL_YYEOF)
 		buf_printf(&b, "the text ends too early");
@@ -361,7 +422,7 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 		wants_set |= !strcmp(yysymbol_name(want[k]), "'='");
 		wants_type |= n == 1 && want[k] == YYSYMBOL_DTYPE;
 	}
-	hint = found == YYSYMBOL_YYEOF ? NULL : meant(p, wants_set);
+	hint = found == YYSYMBOL_YYEOF ? NULL : meant(p, wants_set, wants_colon);
 	if (hint)
 		buf_printf(&b, ": %s", hint);
 	else if (wants_type && type_meant(p->text))

@@ -51,6 +51,16 @@ candidates_new(Sema *s, uint32_t n)
 	return (Candidates){.at = arena_array(s->arena, const char *, n), .cap = (int)n};
 }
 
+static bool
+seen_by_caller(const Frame *f, const char *name)
+{
+	for (f = f->up; f; f = f->up)
+		for (uint32_t k = 0; k < f->var.n; k++)
+			if (!strcmp(f->var.at[k].name, name))
+				return true;
+	return false;
+}
+
 void
 sema_unknown_value(Sema *s, Loc at, const char *name)
 {
@@ -87,6 +97,9 @@ sema_unknown_value(Sema *s, Loc at, const char *name)
 		           builtin_named(name) ? "an operator" : "a block");
 	else if (!strcmp(name, "pi"))
 		sema_error(s, at, "there is no `pi` here: %s", advice("", name));
+	else if (f && seen_by_caller(f, name))
+		sema_error(s, at, "there is no `%s` in block `%s`, which sees its parameters and constants alone: give "
+		           "it as an argument", name, f->item->name);
 	else
 		sema_error(s, at, "there is no `%s` here", name);
 }
@@ -158,7 +171,8 @@ take_label(Sema *s, const Node *n, const char **label, const char **path, uint64
 		bool again = before.file == at.file && before.line == at.line && before.col == at.col;
 
 		sema_error(s, at, "two calls with the label `%s` in one scope%s", *label,
-		           again ? ": this one is made in every turn of a loop, so leave out `as`" : "");
+		           again ? ": this one is made in every turn of a loop, so leave out `as`"
+		           : n->label ? "" : ": without `as` this one takes it by its number");
 		if (!again)
 			sema_note(s, before, "the other one");
 		return false;

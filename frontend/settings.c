@@ -312,6 +312,16 @@ spec_check(Place p, const Value *v, const Setting *out)
 	return true;
 }
 
+static const char *
+names_joined(Arena *a, const char *const *names, int n)
+{
+	const char *all = n ? names[0] : "nothing";
+
+	for (int k = 1; k < n; k++)
+		all = arena_printf(a, "%s, %s", all, names[k]);
+	return all;
+}
+
 static bool
 spec_bind(Place p, const char *group, const Value *v, Setting *out)
 {
@@ -347,9 +357,12 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 			if (why)
 				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`: %s", v->s, v->names[k],
 				           why);
+			else if (near)
+				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`; did you mean `%s`?", v->s,
+				           v->names[k], near);
 			else
-				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k],
-			           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`; it takes %s", v->s,
+				           v->names[k], names_joined(p.s->arena, names, n));
 		} else {
 			sema_error(p.s, v->loc, "%s: %d arguments, takes at most %d", v->s, v->n, n);
 			return false;

@@ -130,7 +130,7 @@ int
 main(void)
 {
 	static const char zero[] = HEAD "y = x\0x" TAIL, in_string[] = HEAD "y = \"a\0b\"" TAIL,
-	                  in_comment[] = "# a\0b\xff\n" HEAD TAIL;
+	                  utf16[] = "m\0o\0d\0e\0l\0 \0", in_comment[] = "# a\0b\xff\n" HEAD TAIL;
 	Buf b = {0};
 
 	ir_init();
@@ -138,6 +138,8 @@ main(void)
 	check_text("blank", " \n\t\r\n", "the program has no model");
 	check_text("comment only", "# nothing", "the program has no model");
 	check("zero byte", zero, sizeof zero - 1, "byte 0x00 has no meaning");
+	check("UTF-16", utf16, sizeof utf16 - 1,
+	      "byte 0x00 has no meaning: a model is text in UTF-8, which this file is not");
 	check("zero byte in a string", in_string, sizeof in_string - 1, "byte 0x00 in the string");
 	check("any byte in a comment", in_comment, sizeof in_comment - 1, "");
 	check_text("byte order mark", "\xef\xbb\xbf" HEAD TAIL, "");
