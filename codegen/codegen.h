@@ -35,10 +35,11 @@ typedef struct KernelRec {
 	/* elements of a task, of a kernel that goes through its values as they lie in memory; 0: of another */
 	int64_t each;
 	const int32_t *size;         /* of a flat kernel of target cuda: bytes an element, by offset; 0: one for all */
-	/* a kernel that makes numbers of all `total` elements of a tensor, each of its rows a nearly equal part of them
-	 * as they lie in memory; what a row leaves. finish: joins what such a kernel has left */
+	/* a kernel that makes numbers of all `total` elements of a tensor, each of its rows `each` of them as they lie
+	 * in memory (0: a nearly equal part); what a row leaves. finish: joins what such a kernel has left, told: of
+	 * all ranks */
 	int64_t total; const KernelSum *sum; int nsum;
-	bool finish;
+	bool finish, told;
 	const KernelCut *cut;        /* of graph update: a rank runs its own tasks (cut.c); NULL */
 	bool tell;                   /* before it ranks tell each other what theirs of such kernels have left */
 	/* of graph train of a batch in shards: its joins, from 1, where this is one; what early joins need */

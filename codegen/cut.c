@@ -219,10 +219,12 @@ joins_last(Norms *x)
 	uint32_t n = 0, to = x->first;
 
 	for (uint32_t k = x->first; k <= x->last; k++)
-		if (at[k].finish && x->shared[at[k].group])
+		if (at[k].finish && x->shared[at[k].group]) {
+			at[k].told = true;
 			later[n++] = at[k];
-		else
+		} else {
 			at[to++] = at[k];
+		}
 	memcpy(at + to, later, sizeof *later * n);
 	if (to == x->gk->k.n)
 		bug("graph %s: nobody reads what kernel %s leaves", x->gk->g->name, at[to - 1].name);

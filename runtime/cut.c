@@ -48,7 +48,7 @@ cut_good(const RtHost *h, const RtRow *r)
 		       c->left[i].at + c->left[i].bytes * r->rows <= p->arena_bytes;
 	if (c->total)
 		return good && c->total == p->state[c->grad].t.count && r->rows > 0 && r->grain > 0 &&
-		       !h->image->device;
+		       (!c->each || c->each * r->rows >= c->total) && (!h->image->device || (c->each && r->noff > 3));
 	return good && c->each * rt_row_tasks(r, p->batch) >= p->state[c->grad].t.count;
 }
 
@@ -94,7 +94,11 @@ norm_row(const RtRow *r, int64_t task)
 static int64_t
 norm_element(const RtRow *r, int64_t task)
 {
-	return r->cut->total * norm_row(r, task) / r->rows;
+	int64_t row = norm_row(r, task), total = r->cut->total;
+
+	if (!r->cut->each)
+		return total * row / r->rows;
+	return row * r->cut->each < total ? row * r->cut->each : total;
 }
 
 /* Elements of a gradient up to an edge: where tasks that make numbers of it are nearest; as they are where none do. */
@@ -163,12 +167,39 @@ norm_rows(const RtRow *r, int q, int64_t *from, int64_t *to)
 	*to = norm_row(r, r->cut->edge[q + 1]);
 }
 
+/* What each rank leaves, and where it goes. */
+static void
+norms_places(RtHost *h)
+{
+	RtCuts *c = &h->cuts;
+	int64_t at = 0, from, to;
+	int n = 0, room = 0;
+
+	for (int i = 0; i < c->nnorm; i++)
+		room += c->norm[i]->cut->nleft * h->ranks;
+	c->place = rt_alloc(sizeof *c->place * (size_t)(room + 1));
+	c->place_at = rt_alloc(sizeof *c->place_at * (size_t)(h->ranks + 1));
+	c->told_at = rt_alloc(sizeof *c->told_at * (size_t)(h->ranks + 1));
+	for (int q = 0; q <= h->ranks; q++) {
+		c->told_at[q] = at;
+		c->place_at[q] = n;
+		for (int i = 0; i < c->nnorm && q < h->ranks; i++) {
+			norm_rows(c->norm[i], q, &from, &to);
+			for (int k = 0; k < c->norm[i]->cut->nleft && to > from; k++) {
+				const RtLeft *l = &c->norm[i]->cut->left[k];
+
+				c->place[n] = (RtTold){l->at + from * l->bytes, at, (to - from) * l->bytes};
+				at += c->place[n++].n;
+			}
+		}
+	}
+}
+
 /* Edges, and what goes round. False after rt_fail. */
 static bool
 norms_open(RtHost *h, const CutRow *row)
 {
 	RtCuts *c = &h->cuts;
-	int64_t at = 0, from, to;
 
 	h->sums.extra = rt_alloc(sizeof *h->sums.extra * 2 * (size_t)(c->nnorm * h->ranks + 1));
 	for (int i = 0; i < c->nnorm; i++) {
@@ -182,16 +213,8 @@ norms_open(RtHost *h, const CutRow *row)
 			               c->norm[i]->name);
 		norm_edges(h, c->norm[i], update);
 	}
-	c->told_at = rt_alloc(sizeof *c->told_at * (size_t)(h->ranks + 1));
-	for (int q = 0; q <= h->ranks; q++) {
-		c->told_at[q] = at;
-		for (int i = 0; i < c->nnorm && q < h->ranks; i++) {
-			norm_rows(c->norm[i], q, &from, &to);
-			for (int k = 0; k < c->norm[i]->cut->nleft; k++)
-				at += (to - from) * c->norm[i]->cut->left[k].bytes;
-		}
-	}
-	c->told = rt_alloc((size_t)at + 1);
+	norms_places(h);
+	c->told = rt_alloc((size_t)c->told_at[h->ranks] + 1);
 	c->tell = rt_alloc(sizeof *c->tell * 2 * (size_t)h->ranks);
 	for (int q = 0; q < h->ranks; q++) {
 		if (q == h->rank)
@@ -208,20 +231,11 @@ norms_open(RtHost *h, const CutRow *row)
 static void
 norms_move(RtHost *h, int q, bool give)
 {
-	uint8_t *at = h->cuts.told + h->cuts.told_at[q];
+	for (int i = h->cuts.place_at[q]; i < h->cuts.place_at[q + 1]; i++) {
+		const RtTold *t = &h->cuts.place[i];
+		uint8_t *place = h->run.arena + t->from, *at = h->cuts.told + t->at;
 
-	for (int i = 0; i < h->cuts.nnorm; i++) {
-		const RtRow *r = h->cuts.norm[i];
-		int64_t from, to;
-
-		norm_rows(r, q, &from, &to);
-		for (int k = 0; k < r->cut->nleft; k++) {
-			uint8_t *place = h->run.arena + r->cut->left[k].at + from * r->cut->left[k].bytes;
-			size_t n = (size_t)((to - from) * r->cut->left[k].bytes);
-
-			memcpy(give ? place : at, give ? at : place, n);
-			at += n;
-		}
+		memcpy(give ? place : at, give ? at : place, (size_t)t->n);
 	}
 }
 

@@ -140,7 +140,7 @@ typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; 
 typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
 /* Of an update that ranks share: elements of a task; by place in the states the gradient and what is stored; whole:
  * all ranks know the whole gradient. Of what makes numbers of a gradient: total elements, of which each row of tasks
- * has a nearly equal part; where row 0 leaves what, and bytes of it. edge: rank r has tasks [edge[r], edge[r + 1]);
+ * has `each`, or (0) a nearly equal part; where row 0 leaves what, and bytes of it. edge: rank r has tasks [edge[r], edge[r + 1]);
  * NULL: one process. */
 typedef struct RtLeft { int64_t at, bytes; } RtLeft;
 typedef struct RtCut {
@@ -560,11 +560,14 @@ typedef struct RtSums {
 
 /* ---------------------------------------------------------------- updates that ranks share (cut.c) */
 typedef struct RtOther { int64_t at, n; } RtOther;
+typedef struct RtTold { int64_t from, at, n; } RtTold; /* bytes of the arena; where they lie in what all tell */
 typedef struct RtCuts {
 	int n;                                      /* rows of graph update that have a part for each rank */
-	/* rows that make numbers of gradients; what all leave, rank by rank, and where each one's begins */
+	/* rows that make numbers of gradients; what all leave, rank by rank: its bytes, and where each rank's begin,
+	 * there and among its places */
 	RtRow **norm; int nnorm;
 	uint8_t *told; int64_t *told_at; struct RtMsg *tell; int ntell;
+	RtTold *place; int *place_at;
 	struct RtMsg *spread; int nspread;          /* the parameters behind an update, of all ranks to all */
 	struct RtMsg *collect; int ncollect;        /* the slots, to rank 0 */
 	int64_t spared, moved;                      /* bytes of slots that are others'; of parameters, a step */

@@ -211,6 +211,7 @@ typedef struct RtCode {             /* kernels of a device */
 #define RT_LOOP_PART(F) F(at) F(n) F(type)
 /* What shards exchange within a step: count elements from arena + from, joined to arena + to (moments: means, and
  * variances from from2 on, to to2; to, to2 -1: nobody reads it); at: byte of what a shard brings */
+#define RT_LOOP_TOLD(F) F(from) F(at) F(n)
 #define RT_LOOP_JOIN(F) F(from) F(to) F(from2) F(to2) F(count) F(type) F(moments) F(at)
 
 typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */

@@ -508,8 +508,9 @@ cuda_kernels(const Target *t, const Module *m, Arena *a, LaunchKernels *out)
 			                         .small = cu_is_small(&p, r),
 			                         .once = r->once,
 			                         .alone = r->join  ? "it waits for other shards"
-			                                  : r->cut ? "processes share it, a part for each"
-			                                           : NULL,
+			                                  : r->cut  ? "processes share it, a part for each"
+			                                  : r->told ? "it joins what processes tell each other"
+			                                            : NULL,
 			                         .early = r->early}));
 		}
 	}

@@ -4,7 +4,8 @@
  * ir/launch.c).   Out: launches in the order of their numbers. Kernels of one flat function (maps.c, totals.c): its
  * offsets and counts stand in a table in constant memory, and a block finds its kernel there. So the optimizer takes a
  * few launches for all parameters, and so do their copies in 16 bits and what their gradients are reduced to; not those
- * that processes share, each of which has its own part of few. Small kernels of one block each, whatever their
+ * that processes share, each of which has its own part of few; what joins the numbers that these leave stands together,
+ * and is a launch without being numbered. Small kernels of one block each, whatever their
  * functions: a block to each. A text may say of others that they share a launch: that is an error, as they cannot.
  * Functions that nothing calls any more are left out; the text follows the order of calls. */
 #include "cuda.h"
@@ -257,6 +258,19 @@ bucket_launches(const Merge *x, uint32_t *behind, uint32_t n, uint32_t launches)
 		ks->bucket[i].kernel = behind[ks->bucket[i].kernel];
 }
 
+/* Kernels that join what processes have told each other stand side by side: those of one function, from `first` on. */
+static uint32_t
+told_end(const Merge *x, uint32_t first)
+{
+	const KernelRec *k = x->gk->k.at;
+	uint32_t end = first + 1;
+
+	while (k[first].told && end < x->gk->k.n && end - first < CU_LAUNCH && k[end].told &&
+	       k[end].fn == k[first].fn)
+		end++;
+	return end;
+}
+
 static const char *
 graph_join(Merge *x)
 {
@@ -271,9 +285,15 @@ graph_join(Merge *x)
 		if (end > i) {
 			wrong = run_join(x, &out, number, i, end, behind);
 		} else {
-			behind[i] = out.k.n;
-			vec_push(x->p->a, &out.k, x->gk->k.at[i]);
-			end++;
+			const KernelRec **k = arena_array(x->a, const KernelRec *, n);
+
+			end = told_end(x, i);
+			for (uint32_t j = i; j < end; j++) {
+				behind[j] = out.k.n;
+				k[j - i] = &x->gk->k.at[j];
+			}
+			tell_joined(x, k, end > i + 1 ? (int)(end - i) : 0);
+			vec_push(x->p->a, &out.k, end > i + 1 ? joined(x, k, (int)(end - i)) : *k[0]);
 		}
 	}
 	if (wrong)

@@ -75,6 +75,7 @@ typedef struct LoopInput { RT_LOOP_INPUT(FIELD) } LoopInput;
 typedef struct LoopResult { RT_LOOP_RESULT(FIELD) } LoopResult;
 typedef struct LoopPart { RT_LOOP_PART(FIELD) } LoopPart;
 typedef struct LoopJoin { RT_LOOP_JOIN(FIELD) } LoopJoin;
+typedef struct LoopTold { RT_LOOP_TOLD(FIELD) } LoopTold;
 #undef FIELD
 /* from the arena - 256 */
 typedef struct LoopHead { LoopState state; char room[RT_LOOP_BYTES - sizeof(LoopState)]; RtFault fault; } LoopHead;
@@ -97,7 +98,7 @@ typedef struct Plan { const RtLoop *loop; int64_t steps; CuGraph graph; CuExec e
 
 /* The shards of a batch (shards.c). */
 typedef struct CudaShards {
-	CuFunction sum, copy, fault, take, tree, give, vote, heed, mark;
+	CuFunction sum, copy, fault, take, tree, give, vote, heed, mark, tell;
 	CuPtr part, join;                           /* LoopPart, h->sums.npart of them; LoopJoin by join */
 	CuPtr room[RT_MAX_NODES];                   /* for the sums of complete nodes */
 	CuPtr value, root;                          /* of joins: by shard; joined */
@@ -108,6 +109,7 @@ typedef struct CudaShards {
 	int started, waited;                        /* buckets of this step that go, that the steps have waited for */
 	int64_t *marks; CuPtr marks_at;             /* loop_mark's; then mail of this process alone */
 	struct RtMsg *spread;                       /* cuts.spread, on the device */
+	CuPtr told, place; struct RtMsg *telling;   /* cuts.told, LoopTold of cuts.place; cuts.tell */
 	/* where buckets travel while the last shard runs, and the update; NULL: nowhere. arrived: by bucket */
 	CuStream beside; CuEvent forked, joined, *arrived;
 } CudaShards;
@@ -241,6 +243,7 @@ bool cuda_shards_earlier(Chain *h);
 bool cuda_shards_exchange(Chain *h);
 bool cuda_shards_wait(Chain *h, int row);               /* before a row of graph update: for what it reads; behind it */
 bool cuda_shards_spread(Chain *h);                      /* behind an update that processes share */
+bool cuda_shards_tell(Chain *h);                        /* within: what each has made of its part of the gradients */
 /* a kernel of theirs, of so many blocks */
 bool cuda_shards_kernel(Chain *h, CuFunction f, int64_t blocks, void **parameter, const char *what);
 /* links.c */

@@ -50,15 +50,24 @@ kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
 	return true;
 }
 
-/* Of an update that processes share, this one's elements: so many, its offsets moved to them. Their tasks. */
+/* Of an update that processes share, this one's elements: so many, its offsets moved to them; of what makes numbers of a
+ * gradient the first of its pieces and the end of them. Their tasks. */
 static int64_t
 kernel_part(Cuda *c, const RtRow *r)
 {
-	int64_t from, to, tasks = rt_cuts_part(c->h, r, &from, &to);
+	int64_t from, to, tasks;
 
-	c->moved[0] = to - from;
-	for (int k = 1; k < r->noff; k++)
-		c->moved[k] = r->off[k] + from * r->cut->size[k];
+	memcpy(c->moved, r->off, sizeof *c->moved * (size_t)r->noff);
+	if (r->cut->total) {
+		c->moved[2] = r->cut->edge[c->h->rank];
+		c->moved[3] = r->cut->edge[c->h->rank + 1];
+		tasks = c->moved[3] - c->moved[2];
+	} else {
+		tasks = rt_cuts_part(c->h, r, &from, &to);
+		c->moved[0] = to - from;
+		for (int k = 1; k < r->noff; k++)
+			c->moved[k] += from * r->cut->size[k];
+	}
 	for (int k = 0; k < r->noff; k++)
 		c->parameter[2 + k] = &c->moved[k];
 	return tasks;
@@ -68,7 +77,8 @@ bool
 cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 {
 	const RtCode *code = c->h->image->code;
-	bool part = rt_cuts_cut(c->h) && r->cut;
+	/* a measurement without an exchange has nobody's numbers but its own */
+	bool part = rt_cuts_cut(c->h) && r->cut && (!r->cut->total || cuda_exchanges(c));
 	int64_t tasks = rt_row_tasks(r, *n);
 
 	c->parameter[0] = &c->arena;
@@ -233,7 +243,8 @@ chain_call(Chain *h, int graph, bool once)
 		return false;
 	for (int k = 0; k < g->nrow; k++)
 		if ((once || !g->row[k].once) &&
-		    ((graph == RT_G_UPDATE && !cuda_shards_wait(h, k)) || !cuda_chain_row(h, g, k) ||
+		    ((graph == RT_G_UPDATE && (!cuda_shards_wait(h, k) || (g->row[k].tell && !cuda_shards_tell(h)))) ||
+		     !cuda_chain_row(h, g, k) ||
 		     (ends && g->row[k].loss && !chain_loss(h, g))))
 			return false;
 	return graph != RT_G_UPDATE || (cuda_shards_wait(h, g->nrow) && cuda_shards_spread(h));

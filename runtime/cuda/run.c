@@ -102,8 +102,9 @@ call_loss(Cuda *c, const RtGraph *g, bool *lost)
 /* Without a clock each kernel is waited for, so that a failure has its name. *lost: the loss is not finite, and what
  * comes after it has not run. */
 static bool
-call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx, bool *lost)
+call_rows(Chain *chain, const RtGraph *g, RtTimeFn *time, void *cx, bool *lost)
 {
+	Cuda *c = chain->c;
 	bool kept = g->nrow && g->row[0].once && c->h->run.kept == RT_KEPT(g->name), good = true;
 	bool *ran = rt_alloc(sizeof *ran * (size_t)(g->nrow + 1));
 
@@ -114,7 +115,7 @@ call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx, bool *lost)
 
 		if (!(r->once && kept)) {
 			ran[k] = true;
-			good = run_launch(c, r, c->h->run.n) &&
+			good = (!r->tell || cuda_shards_tell(chain)) && run_launch(c, r, c->h->run.n) &&
 			       (time || CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}
 		if (r->loss && !time && good)
@@ -150,7 +151,7 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) ||
-	    !cuda_scalars(c, g) || !call_rows(c, g, time, cx, &lost) ||
+	    !cuda_scalars(c, g) || !call_rows(&chain, g, time, cx, &lost) ||
 	    (graph == RT_G_UPDATE && !lost && !cuda_shards_spread(&chain)) || !call_results(c, g))
 		return RT_ERROR;
 	h->run.kept = g->nrow && g->row[0].once && !lost ? RT_KEPT(g->name) : CUDA_CURRENT;

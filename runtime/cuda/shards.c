@@ -469,6 +469,31 @@ cuda_shards_wait(Chain *h, int row)
 	return CUDA(c, cuStreamWaitEvent, c->stream, s->arrived[last], 0);
 }
 
+/* Numbers of gradients are made in parts: all get all, before they are joined. Behind whatever else is under way. */
+bool
+cuda_shards_tell(Chain *h)
+{
+	Cuda *c = h->c;
+	CudaShards *s = &c->shards;
+	const RtCuts *k = &c->h->cuts;
+	bool beside = h->capture && s->beside, good;
+
+	if (!s->told || !cuda_exchanges(c))
+		return true;
+	CuPtr own = s->place + (CuPtr)k->place_at[c->h->rank] * sizeof(LoopTold), all = s->place;
+	long long mine = k->place_at[c->h->rank + 1] - k->place_at[c->h->rank], n = k->place_at[c->h->ranks], no = 0,
+	          yes = 1;
+
+	good = (!mine || put_kernel(h, s->tell, mine * SHARD_THREADS,
+	                            (void *[]){&c->arena, &s->told, &own, &mine, &no}, "loop_told")) &&
+	       (!beside || beside_fork(h)) && put_mark(h) &&
+	       cuda_nccl_move(c, cuda_chain_stream(h), s->telling, k->ntell) &&
+	       (h->capture || cuda_nccl_wait(c, cuda_chain_stream(h))) && put_mark(h) && (!beside || beside_join(h));
+	h->beside = false;
+	return good && put_kernel(h, s->tell, n * SHARD_THREADS, (void *[]){&c->arena, &s->told, &all, &n, &yes},
+	                          "loop_told");
+}
+
 /* Each process has made a part of the parameters: all get it. */
 bool
 cuda_shards_spread(Chain *h)
@@ -819,6 +844,43 @@ beside_open(Cuda *c)
 	       CUDA(c, cuEventCreate, &s->forked, CU_NO_TIMING) && CUDA(c, cuEventCreate, &s->joined, CU_NO_TIMING);
 }
 
+/* Messages as the host has them, on the device: `here` is where `at` of the host lies. */
+static struct RtMsg *
+messages_here(const RtMsg *m, int n, const uint8_t *at, CuPtr here)
+{
+	RtMsg *r = rt_alloc(sizeof *r * (size_t)(n + 1));
+
+	for (int i = 0; i < n; i++) {
+		r[i] = m[i];
+		r[i].at = device_bytes(here + (CuPtr)((const uint8_t *)m[i].at - at));
+	}
+	return r;
+}
+
+/* Parts of parameters, and of numbers of gradients. */
+static bool
+cuts_open(Cuda *c)
+{
+	CudaShards *s = &c->shards;
+	const RtCuts *k = &c->h->cuts;
+	int n = k->ntell ? k->place_at[c->h->ranks] : 0;
+	LoopTold *place = rt_alloc(sizeof *place * (size_t)(n + 1));
+	bool good = true;
+
+	s->spread = messages_here(k->spread, k->nspread, c->h->run.arena, c->arena);
+	for (int i = 0; i < n; i++)
+		place[i] = (LoopTold){.from = k->place[i].from, .at = k->place[i].at, .n = k->place[i].n};
+	if (n) {
+		good = cuda_alloc(c, &s->told, k->told_at[c->h->ranks], "numbers of parts of gradients") &&
+		       cuda_alloc(c, &s->place, (int64_t)sizeof *place * n, "numbers of parts of gradients") &&
+		       cuda_put(c, s->place, place, (int64_t)sizeof *place * n);
+		s->telling = messages_here(k->tell, k->ntell, k->told, s->told);
+		c->h->device_bytes += (size_t)(k->told_at[c->h->ranks] + (int64_t)sizeof *place * n);
+	}
+	free(place);
+	return good;
+}
+
 /* Room for what arrives, NCCL, and a first exchange, with which connections are made: none is in a capture. */
 static bool
 others_open(Cuda *c)
@@ -840,13 +902,8 @@ others_open(Cuda *c)
 		return false;
 	memset(s->marks, 0, 64);
 	h->mark = s->marks;
-	s->spread = rt_alloc(sizeof *s->spread * (size_t)(h->cuts.nspread + 1));
-	for (int i = 0; i < h->cuts.nspread; i++) {
-		s->spread[i] = h->cuts.spread[i];
-		s->spread[i].at = device_bytes(c->arena + (CuPtr)((uint8_t *)s->spread[i].at - h->run.arena));
-	}
 	c->h->device_bytes += (size_t)(h->sums.arrives + votes + 8);
-	return put_move(&chain, say_votes(c, 0));
+	return cuts_open(c) && put_move(&chain, say_votes(c, 0));
 }
 
 bool
@@ -856,7 +913,7 @@ cuda_shards_open(Cuda *c)
 	const struct { CuFunction *to; const char *name;
 	} kernel[] = {{&s->sum, "loop_sum"},   {&s->copy, "loop_copy"}, {&s->fault, "loop_fault"},
 	              {&s->take, "loop_take"}, {&s->tree, "loop_tree"}, {&s->give, "loop_give"},
-	              {&s->vote, "loop_vote"}, {&s->heed, "loop_heed"}, {&s->mark, "loop_mark"}};
+	              {&s->vote, "loop_vote"}, {&s->heed, "loop_heed"}, {&s->mark, "loop_mark"}, {&s->tell, "loop_told"}};
 
 	if (c->h->sums.npart == 0)
 		return true;
@@ -870,7 +927,7 @@ void
 cuda_shards_close(Cuda *c)
 {
 	CudaShards *s = &c->shards;
-	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed};
+	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed, s->told, s->place};
 
 	cuda_nccl_close(c);
 	for (int b = 0; s->arrived && b < c->h->sums.nbucket; b++)
@@ -886,6 +943,7 @@ cuda_shards_close(Cuda *c)
 	if (s->marks)
 		c->cu.cuMemFreeHost(s->marks);
 	free(s->spread);
+	free(s->telling);
 	for (int i = 0; i < RT_COUNT(at); i++)
 		if (at[i])
 			c->cu.cuMemFree(at[i]);

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 from test_sink import ARCH, LONG, MANTOU, PTX, Skip, base, build, losses, main, root
 tests = []
 here = os.path.dirname(os.path.abspath(__file__))
-PRECISION = {"attention": "f16", "ignored": "bf16"}
+PRECISION = {"attention": "f16", "ignored": "bf16", "clipped16": "f16", "scaled16": "f16"}
 
 
 def test(f):
@@ -123,12 +123,39 @@ def slots_by_process():
     train(2, whole, "half", "--stop", "2")
     train(5, image, "many", "--resume", "half.st")
     assert bits("many") == want, "resumed with slots by process"
-    # where every process needs the whole gradient: clipped, f16
+    # clipped, f16
     for net in ("small", "attention"):
         train(1, program(net), "one")
         for p, sink in ((2, "off"), (3, "epoch")):
             train(p, program(net, "--shard-optimizer"), "many", "--sink", sink)
             assert bits("many") == bits("one"), (net, p, sink)
+
+
+@test
+def norms_by_process():
+    """--shard-optimizer, clipped, f16: processes make norms of their parts and tell each other the numbers, so that no
+    more goes round than without; an overflow is everybody's. Under every sink mode, and stopped and resumed."""
+    with open(os.path.join(here, "owned.net")) as f:
+        text = f.read()
+    for net, clip, ways in (("clipped", "clip_norm = 0.02", ((1, "epoch"), (2, "off"), (3, "epoch"), (5, "2"))),
+                            ("clipped16", "clip_norm = 2.0", ((2, "epoch"), (5, "off"))),
+                            ("scaled16", "", ((3, "epoch"),))):
+        with open(net + ".net", "w") as f:
+            f.write(text.replace("adam(rate = 0.001)", "adam(rate = 0.001)\n    " + clip))
+        whole, image = program(net), program(net, "--shard-optimizer")
+        train(1, whole, "one", "--sink", "off")
+        want = bits("one")
+        for p, sink in ways:
+            train(p, image, "many", "--sink", sink, MANTOU_SIM_SEED=str(p))
+            assert bits("many") == want, "%s, %d processes, --sink %s: checkpoints differ" % (net, p, sink)
+        train(3, image, "half", "--stop", "2")
+        train(2, image, "many", "--resume", "half.st")
+        assert bits("many") == want, "%s, resumed" % net
+        for p in (2, 5) if net == "clipped" else (3,) if net == "clipped16" else ():
+            a, b = (sum(x["sent"] for x in logged(p, i)[1]) for i in (whole, image))
+            # parameters go round in f32 and in the 16 bits that a step reads
+            assert 0.9 * a < b < (1.28 if "16" in net else 1.03) * a, "%s: %d processes send %d bytes, %d with slots of their own each" % (net, p,
+                                                                                                        a, b)
 
 
 @test

@@ -6,7 +6,7 @@
  * on some batch, so that what runs in vain reads sound inputs. loop_loss, behind the kernel of the loss, ends the loop
  * while no parameter has changed where it is not finite. loop_emit ends a step: a record for the host, then whether to
  * go on. Shards of a batch (runtime/cuda/shards.c): loop_sum adds their gradients, loop_take, loop_tree and loop_give
- * join what they exchange within a step, loop_copy and loop_fault are of those that have an arena each; of several processes loop_vote and loop_heed say and hear what all must know, loop_mark
+ * join what they exchange within a step, loop_copy and loop_fault are of those that have an arena each; of several processes loop_vote and loop_heed say and hear what all must know, loop_told the numbers of parts, loop_mark
  * tells the host where the device stands.
  * Becomes cuda_loop (embed.py). */
 
@@ -109,6 +109,15 @@ extern "C" __global__ void loop_copy(char *to, const char *from, long long bytes
 	long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, stride = (long long)gridDim.x * blockDim.x;
 	for (long long i = first; i < bytes / 16; i += stride) ((ulonglong2 *)to)[i] = ((const ulonglong2 *)from)[i];
 	for (long long i = bytes / 16 * 16 + first; i < bytes; i += stride) to[i] = from[i];
+}
+
+/* what kernels have left of this process's part of gradients, for all; and (give) what all have told, to its places, n of them */
+extern "C" __global__ void loop_told(char *arena, char *told, const LoopTold *place, long long n, long long give)
+{
+	for (long long k = blockIdx.x; k < n; k += gridDim.x)
+		for (long long i = threadIdx.x; i < place[k].n; i += blockDim.x)
+			if (give) arena[place[k].from + i] = told[place[k].at + i];
+			else told[place[k].at + i] = arena[place[k].from + i];
 }
 
 /* a shard with an arena of its own has met a fault */

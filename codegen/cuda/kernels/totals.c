@@ -5,12 +5,16 @@
  * function whose parameters are the number of elements and that of pieces, and pass launch makes one launch for the
  * tensors that stand together. The block that comes last joins the pieces in the tree of its threads. Tickets and
  * pieces are the launch's own memory, not the plan's, as kernels of one launch run at one time: ENTRY, ENTRIES, PART0
- * and PARTS say which of them are this kernel's (prelude.cu: of a launch by itself).
+ * and PARTS say which of them are this kernel's (prelude.cu: of a launch by itself). With --shard-optimizer processes
+ * make the pieces of a gradient in parts (codegen/cut.c): then the first piece and the end are parameters too, what
+ * pieces leave lies in the group's workspace, and a second kernel of one block joins it, in the same tree.
  * Left to rows.c: batches of any size, reductions of two passes or with an index, views, operands that lie in another
  * order, values of the tensor's size that others read. */
 #include "../contract/gemm.h"
 #include "red.h"
 #include <string.h>
+
+enum { STATE = 8 };              /* bytes of a state in the workspace */
 
 static bool
 is_number(const Type *t)
@@ -55,9 +59,30 @@ op_fits(const Graph *g, const Op *o, const Type *t, uint32_t last)
 	return true;
 }
 
+/* Is it a gradient that processes may share, of which the group makes numbers? */
+static bool
+in_parts(const Graph *g, int group)
+{
+	if (!setting(g->module, CUT_SETTING) || strcmp(g->name, "update") != 0)
+		return false;
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *o = &g->op.at[i];
+
+		for (int k = 0; !o->dead && o->group == group && k < o->nin; k++) {
+			const Op *by = val_op(g, o->in[k]);
+
+			if (by && by->kind == OP_load &&
+			    module_state(g->module, attr_str(by, A_state))->kind == ST_GRAD)
+				return true;
+		}
+	}
+	return false;
+}
+
 bool
 cu_totals_select(Graph *g, int group, const Op *red)
 {
+	int64_t states = 0;
 	const Type *t = val_type(g, red->in[0]);
 
 	if (type_marked(t) || type_elements(t) < 2)
@@ -73,6 +98,7 @@ cu_totals_select(Graph *g, int group, const Op *red)
 			continue;
 		if (!op_fits(g, o, t, late.last))
 			return false;
+		states += op_info[o->kind].red >= 0;
 		for (int k = 0; k < o->nin && made_before; k++)
 			if (cu_late_is(g, &late, o->in[k]))
 				return false;
@@ -81,6 +107,7 @@ cu_totals_select(Graph *g, int group, const Op *red)
 	Params p = {FAMILY_cuda_total, .cuda_total = {pieces > BLOCK ? BLOCK : pieces < 1 ? 1 : (int)pieces}};
 
 	g->group.at[group].kernel = space_text(g->arena, &p);
+	g->group.at[group].workspace = in_parts(g, group) ? states * p.cuda_total.pieces * STATE : 0;
 	return true;
 }
 
@@ -89,9 +116,21 @@ typedef struct Totals {
 	const Type *t;
 	VEC(Atom) atom;
 	Leaves leaves;
-	int vec, inner;
+	int vec, inner, pieces;
+	bool parts;              /* made by processes */
 	Ix ix[MAX_RANK], none[MAX_RANK];
 } Totals;
+
+/* Where the pieces' states of atom k are. */
+static const char *
+states_at(Cuda *c, const Totals *x, uint32_t k)
+{
+	int64_t from = c->g->group.at[c->group].workspace_offset + (int64_t)k * x->pieces * STATE;
+
+	return x->parts ? arena_printf(c->a, "((volatile %s *)%s)", cu_atom_type(c, &x->atom.at[k]),
+	                               cu_pointer(c, DT_f32, from))
+	                : arena_printf(c->a, "total_%u", (unsigned)k);
+}
 
 /* The element of number e: a step of every reduction. Its indices have no meaning but to be those of the tensor. */
 static void
@@ -153,20 +192,25 @@ piece(Cuda *c, Totals *x)
 		cu_atom_join(c, &x->atom.at[k]);
 }
 
-/* The last block goes on with the states of all pieces. */
+/* What this block's piece leaves. */
 static void
-pieces_join(Cuda *c, Totals *x)
+piece_leaves(Cuda *c, Totals *x)
 {
 	Scope s = cu_scope_open(c, "if (threadIdx.x == 0)");
 
 	for (uint32_t k = 0; k < x->atom.n; k++)
-		cu_line(c, "total_%u[PART0 + piece] = %s;", (unsigned)k, x->atom.at[k].s[0]);
+		cu_line(c, "%s[%spiece] = %s;", states_at(c, x, k), x->parts ? "" : "PART0 + ", x->atom.at[k].s[0]);
 	cu_scope_close(c, s);
-	cu_line(c, "if (!last_here(&total_tickets[ENTRY], (unsigned)o1)) continue;");
+}
+
+/* A block goes on with the states of all pieces. */
+static void
+pieces_join(Cuda *c, Totals *x)
+{
 	for (uint32_t k = 0; k < x->atom.n; k++) {
 		cu_atom_open(c, &x->atom.at[k]);
-		cu_line(c, "if (threadIdx.x < o1) %s = total_%u[PART0 + threadIdx.x];", x->atom.at[k].s[0],
-		        (unsigned)k);
+		cu_line(c, "if (threadIdx.x < o1) %s = %s[%sthreadIdx.x];", x->atom.at[k].s[0], states_at(c, x, k),
+		        x->parts ? "" : "PART0 + ");
 		cu_atom_join(c, &x->atom.at[k]);
 	}
 }
@@ -200,10 +244,71 @@ numbers_store(Cuda *c, Totals *x)
 		}
 }
 
+static const char *
+total_says(Cuda *c, const Totals *x, const char *how)
+{
+	return x->vec > 1 ? arena_printf(c->a, "a tensor to a number, %d neighbours to a thread%s", x->vec, how)
+	                  : arena_printf(c->a, "a tensor to a number%s", how);
+}
+
+/* A kernel that begins with the numbers of elements and of pieces. */
+static void
+total_open(Cuda *c, const Totals *x)
+{
+	cu_kernel_open(c, "");
+	c->flat = true;
+	cu_count(c, type_elements(x->t));
+	cu_count(c, x->pieces);
+}
+
+static void
+total_close(Cuda *c, const char *what, int64_t blocks)
+{
+	if (cu_asks_index(c))
+		bug("%s is reduced by elements' numbers, and asks for an index", c->name);
+	cu_kernel_close(c, what, blocks);
+}
+
+/* Two kernels: what a process's pieces leave; the numbers. */
+static void
+parts_emit(Cuda *c, Totals *x)
+{
+	int64_t n = type_elements(x->t), whole = (int64_t)x->pieces * x->vec;
+	KernelSum *sum = arena_array(c->p->a, KernelSum, x->atom.n);
+
+	total_open(c, x);
+	cu_count(c, 0);
+	cu_count(c, x->pieces);
+	Scope s = cu_scope_open(c, "for (unsigned piece = (unsigned)o2 + blockIdx.x; piece < o3; piece += gridDim.x)");
+
+	piece(c, x);
+	piece_leaves(c, x);
+	cu_scope_close(c, s);
+	total_close(c, total_says(c, x, ", a process's pieces"), x->pieces);
+	KernelRec *k = &c->gk->k.at[c->gk->k.n - 1];
+
+	for (uint32_t i = 0; i < x->atom.n; i++) {
+		DType dt = red_dtype(x->atom.at[i].op, (DType)val_type(c->g, x->atom.at[i].op->in[0])->dtype);
+
+		/* floats of 16 bits are computed in 32 */
+		sum[i] = (KernelSum){c->g->group.at[c->group].workspace_offset + (int64_t)i * x->pieces * STATE,
+		                     dt == DT_f16 || dt == DT_bf16 ? 4 : dtype_info[dt].bytes};
+	}
+	k->total = n;
+	k->each = (n + whole - 1) / whole * x->vec;
+	k->sum = sum;
+	k->nsum = (int)x->atom.n;
+	total_open(c, x);
+	pieces_join(c, x);
+	numbers_store(c, x);
+	total_close(c, "the pieces of all processes to a number", 1);
+	c->gk->k.at[c->gk->k.n - 1].finish = true;
+}
+
 void
 cu_totals_emit(Cuda *c, int pieces)
 {
-	Totals x = {.vec = 4};
+	Totals x = {.vec = 4, .pieces = pieces, .parts = c->g->group.at[c->group].workspace > 0};
 	bool narrow = false;
 
 	for (uint32_t i = c->first; i < c->last; i++)
@@ -215,10 +320,6 @@ cu_totals_emit(Cuda *c, int pieces)
 	for (uint32_t k = 0; k < x.leaves.at.n; k++)
 		narrow |= dtype_info[val_type(c->g, x.leaves.at.at[k].v)->dtype].bytes == 2;
 	x.vec = !x.leaves.at.n ? 1 : narrow ? 8 : 4;
-	cu_kernel_open(c, "");
-	c->flat = true;
-	cu_count(c, type_elements(x.t));
-	cu_count(c, pieces);
 	for (int k = 0; k < x.t->rank; k++) {
 		bool one = x.t->axis[x.t->perm[k]].n == 1;
 
@@ -227,19 +328,21 @@ cu_totals_emit(Cuda *c, int pieces)
 	}
 	for (int k = 0; k < MAX_RANK; k++)
 		x.none[k] = "0";
+	if (x.parts) {
+		parts_emit(c, &x);
+		return;
+	}
+	total_open(c, &x);
 	cu_line(c, "static unsigned total_tickets[ENTRIES];");
 	for (uint32_t k = 0; k < x.atom.n; k++)
 		cu_line(c, "static volatile %s total_%u[PARTS];", cu_atom_type(c, &x.atom.at[k]), (unsigned)k);
 	Scope s = cu_scope_open(c, "for (unsigned piece = blockIdx.x; piece < o1; piece += gridDim.x)");
 
 	piece(c, &x);
+	piece_leaves(c, &x);
+	cu_line(c, "if (!last_here(&total_tickets[ENTRY], (unsigned)o1)) continue;");
 	pieces_join(c, &x);
 	numbers_store(c, &x);
 	cu_scope_close(c, s);
-	if (cu_asks_index(c))
-		bug("%s is reduced by elements' numbers, and asks for an index", c->name);
-	cu_kernel_close(c,
-	                x.vec > 1 ? arena_printf(c->a, "a tensor to a number, %d neighbours to a thread", x.vec)
-	                          : "a tensor to a number",
-	                pieces);
+	total_close(c, total_says(c, &x, ""), pieces);
 }
