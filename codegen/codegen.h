@@ -12,8 +12,9 @@
  * times n * mul / div where mul is not 0. */
 typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
 /* What ranks share: an update, the states that it stores by place in the module, the gradient of its parameter, and
- * whether somebody else reads that whole; or what makes numbers of a gradient, and stores no state. */
-typedef struct KernelCut { uint32_t grad; bool whole; VEC(uint32_t) state; } KernelCut;
+ * whether somebody else reads that whole; or what makes numbers of a gradient, and stores no state. solo: one of
+ * several kernels of an update that no element has to itself: one rank runs them, and the first has the states. */
+typedef struct KernelCut { uint32_t grad; bool whole, solo; VEC(uint32_t) state; } KernelCut;
 typedef struct KernelSum { int64_t offset; int bytes; } KernelSum; /* of a row: the first one's place */
 typedef struct KernelRec {
 	const char *name;

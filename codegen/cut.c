@@ -4,8 +4,9 @@
  * is all of its group, goes through its values as they lie in memory, and stores one parameter with its slots (and
  * its average, its copy). Each element then needs its own place of the gradient and the slots alone, so that a rank may
  * run a part of the tasks, and has slots for that part.
- * A group is left whole, by every rank, where another one reads what it makes, or a slot of its own: lamb's norms of
- * an update. A gradient that another group reads too is known to all ranks whole, as without the option; others only
+ * An update whose elements need numbers of the whole tensor (lamb's, its norms) is one rank's alone: all groups that
+ * store the parameter and its slots, with those that are read by these only. What neither is true of is left whole, by
+ * every rank. A gradient that another group reads too is known to all ranks whole, as without the option; others only
  * to those who apply them. Not by what makes nothing but numbers of it in parts (a norm, a test of whether it is
  * finite): each rank runs those of its own part, and what joins the results is moved behind the last of such kernels,
  * where ranks have told each other theirs once. That is declined where a kernel between them wants a result before, or
@@ -105,11 +106,130 @@ stored_states(const Module *m, const Graph *g, int group, Arena *a, KernelCut *c
 	return true;
 }
 
+/* ---------------------------------------------------------------- updates of one rank */
+/* Is s the parameter, or one of its slots, its average, its copy? */
+static bool
+is_of(const State *s, const State *param)
+{
+	size_t n = strlen(param->name);
+
+	return s == param || (type_elements(&s->type) == type_elements(&param->type) &&
+	                      (s->kind == ST_SLOT || s->kind == ST_AVERAGE || s->kind == ST_COPY) &&
+	                      !strncmp(s->name, param->name, n) && s->name[n] == '.' && !strchr(s->name + n + 1, '.'));
+}
+
+/* Does nobody but the groups `in` read what the group makes? */
+static bool
+only_for(const Graph *g, int group, const bool *in)
+{
+	bool any = false;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		any = true;
+		if (op_has((OpKind)op->kind, T_EFFECT))
+			return false;
+		for (int k = 0; k < op->nout; k++)
+			if (used_elsewhere(g, group, op->out[k], in))
+				return false;
+	}
+	return any && !g->group.at[group].once;
+}
+
+/* The groups that update the parameter, by group. False: others read what they make, or store. */
+static bool
+solo_groups(const Module *m, const Graph *g, const State *param, bool *in)
+{
+	bool more = true, any = false;
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->kind != OP_store ||
+		    !is_of(module_state((Module *)(uintptr_t)m, attr_str(op, A_state)), param))
+			continue;
+		if (op->group < 0)
+			return false;
+		in[op->group] = any = true;
+	}
+	while (more) {
+		more = false;
+		for (uint32_t k = 0; k < g->group.n; k++)
+			if (!in[k] && only_for(g, (int)k, in))
+				in[k] = more = true;
+	}
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group < 0 || !in[op->group])
+			continue;
+		if (op->kind == OP_store &&
+		    !is_of(module_state((Module *)(uintptr_t)m, attr_str(op, A_state)), param))
+			return false;
+		for (int k = 0; op->kind != OP_store && k < op->nout; k++)
+			if (used_elsewhere(g, op->group, op->out[k], in))
+				return false;
+	}
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (m->state.at[i].kind == ST_SLOT && is_of(&m->state.at[i], param) &&
+		    read_elsewhere(g, -1, m->state.at[i].name, in))
+			return false;
+	return any;
+}
+
+/* Kernels that some thread, or every one, has to run at one time are not left out. */
+static bool
+solo_kernels(const GraphKernels *gk, const bool *in)
+{
+	for (uint32_t k = 0; k < gk->k.n; k++) {
+		const KernelRec *r = &gk->k.at[k];
+
+		if (r->group >= 0 && in[r->group] &&
+		    (r->cut || r->once || r->check || r->loss || r->turns || r->shares || r->whole || r->join))
+			return false;
+	}
+	return true;
+}
+
+/* The update of the parameter is one rank's, if it may be. */
+static bool
+mark_solo(const Module *m, GraphKernels *gk, const State *param, int *solo, Arena *a)
+{
+	const State *grad = module_state((Module *)(uintptr_t)m, arena_printf(a, "%s.grad", param->name));
+	bool *in = arena_array(a, bool, gk->g->group.n + 1), slots = false, first = true;
+
+	for (uint32_t i = 0; i < m->state.n; i++)
+		slots |= m->state.at[i].kind == ST_SLOT && is_of(&m->state.at[i], param);
+	if (!grad || grad->kind != ST_GRAD || !slots || !solo_groups(m, gk->g, param, in) || !solo_kernels(gk, in))
+		return false;
+	for (uint32_t k = 0; k < gk->k.n; k++) {
+		KernelRec *r = &gk->k.at[k];
+
+		if (r->group < 0 || !in[r->group])
+			continue;
+		KernelCut *cut = arena_new_of(a, KernelCut);
+
+		*cut = (KernelCut){.grad = (uint32_t)(grad - m->state.at), .solo = true};
+		for (uint32_t i = 0; i < m->state.n && first; i++)
+			if (is_of(&m->state.at[i], param))
+				vec_push(a, &cut->state, i);
+		first = false;
+		r->cut = cut;
+		r->each = type_elements(&param->type);
+		solo[r->group] = (int)(param - m->state.at) + 1;
+	}
+	return !first;
+}
+
 /* ---------------------------------------------------------------- numbers of gradients */
 typedef struct Norms {
 	const Module *m;
 	GraphKernels *gk;
 	Arena *a;
+	const int *solo;         /* by group: 1 + the parameter that it updates as one of several, 0 */
 	bool *shared;            /* by group: its kernel that reads a gradient is every rank's for its part */
 	int64_t *grad;           /* by group: that gradient's place among the states */
 	uint32_t first, last;    /* kernels: the first one and the last one of these */
@@ -161,7 +281,7 @@ is_norm(Norms *x, uint32_t k)
 	const KernelRec *at = x->gk->k.at;
 	int group = at[k].group;
 
-	if (!at[k].total || at[k].once || group < 0 || (k && at[k - 1].group == group))
+	if (!at[k].total || at[k].once || group < 0 || x->solo[group] || (k && at[k - 1].group == group))
 		return false;
 	for (uint32_t i = k + 1; i < x->gk->k.n && at[i].group == group; i++)
 		if (!at[i].finish)
@@ -202,12 +322,16 @@ static void
 mark_whole(const Norms *x, const bool *but)
 {
 	const GraphKernels *gk = x->gk;
+	bool *own = arena_array(x->a, bool, gk->g->group.n + 1);
 
 	for (uint32_t k = 0; k < gk->k.n; k++) {
 		KernelCut *c = (KernelCut *)(uintptr_t)gk->k.at[k].cut;
+		int group = gk->k.at[k].group;
 
+		for (uint32_t i = 0; c && i < gk->g->group.n; i++)
+			own[i] = (but && but[i]) || (c->solo && x->solo[i] == x->solo[group]);
 		if (c)
-			c->whole = read_elsewhere(gk->g, gk->k.at[k].group, x->m->state.at[c->grad].name, but);
+			c->whole = read_elsewhere(gk->g, group, x->m->state.at[c->grad].name, own);
 	}
 }
 
@@ -232,11 +356,12 @@ joins_last(Norms *x)
 }
 
 static void
-mark_norms(const Module *m, GraphKernels *gk, Arena *a)
+mark_norms(const Module *m, GraphKernels *gk, const int *solo, Arena *a)
 {
 	Norms x = {.m = m,
 	           .gk = gk,
 	           .a = a,
+	           .solo = solo,
 	           .shared = arena_array(a, bool, gk->g->group.n + 1),
 	           .grad = arena_array(a, int64_t, gk->g->group.n + 1)};
 	bool any = false;
@@ -294,8 +419,13 @@ program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a)
 			gk->k.at[k].cut = kept;
 			n++;
 		}
-		if (!strcmp(gk->g->name, "update"))
-			mark_norms(m, gk, a);
+		if (strcmp(gk->g->name, "update") != 0)
+			continue;
+		int *solo = arena_array(a, int, gk->g->group.n + 1);
+
+		for (uint32_t k = 0; k < m->state.n; k++)
+			n += m->state.at[k].kind == ST_PARAM && mark_solo(m, gk, &m->state.at[k], solo, a);
+		mark_norms(m, gk, solo, a);
 	}
 	return n;
 }

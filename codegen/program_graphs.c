@@ -168,13 +168,13 @@ put_cut(Buf *b, const KernelRec *k)
 	           (unsigned)k->cut->grad, k->cut->whole ? "true" : "false");
 	for (uint32_t i = 0; i < k->cut->state.n; i++)
 		buf_printf(b, "%s%u", i ? ", " : "", (unsigned)k->cut->state.at[i]);
-	buf_printf(b, "]");
-	if (k->total)
+	buf_printf(b, "]%s", k->cut->solo ? ", \"solo\": true" : "");
+	if (k->total && !k->cut->solo)
 		buf_printf(b, ", \"total\": %lld, \"sums\": [", (long long)k->total);
-	for (int i = 0; i < k->nsum && k->total; i++)
+	for (int i = 0; i < k->nsum && k->total && !k->cut->solo; i++)
 		buf_printf(b, "%s[%lld,%d]%s", i ? "," : "", (long long)k->sum[i].offset, k->sum[i].bytes,
 		           i + 1 == k->nsum ? "]" : "");
-	for (int i = 0; k->size && i < k->noff; i++)
+	for (int i = 0; k->size && !k->cut->solo && i < k->noff; i++)
 		buf_printf(b, "%s%d%s", i ? ", " : ", \"sizes\": [", (int)k->size[i], i + 1 == k->noff ? "]" : "");
 	buf_printf(b, "}");
 }

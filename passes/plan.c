@@ -287,11 +287,11 @@ adds_in_place(const Plan *p, const Op *op, int32_t s)
 	return true;
 }
 
-/* Does the group make nothing but numbers of a tensor? */
+/* Does the group make nothing but numbers of a gradient, and of no slots? */
 static bool
 reduces_to_numbers(const Graph *g, int group)
 {
-	bool any = false;
+	bool any = false, gradient = false;
 
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
@@ -300,13 +300,26 @@ reduces_to_numbers(const Graph *g, int group)
 			continue;
 		if (op->kind == OP_store)
 			return false;
+		for (int k = 0; k < op->nin; k++) {
+			const Op *by = val_op(g, op->in[k]);
+
+			while (by && op_has((OpKind)by->kind, T_VIEW) && by->nin)
+				by = val_op(g, by->in[0]);
+			const State *s = by && by->kind == OP_load
+			                         ? module_state(g->module, attr_str(by, A_state))
+			                         : NULL;
+
+			if (s && s->kind == ST_SLOT && type_elements(&s->type) > 1)
+				return false;
+			gradient |= s && s->kind == ST_GRAD;
+		}
 		if (op_info[op->kind].red < 0)
 			continue;
 		if (type_elements(val_type(g, op->out[0])) != 1)
 			return false;
 		any = true;
 	}
-	return any;
+	return any && gradient;
 }
 
 /* --shard-optimizer: processes reduce their parts of the gradients, and tell each other all results at once: what joins

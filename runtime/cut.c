@@ -36,7 +36,7 @@ cut_good(const RtHost *h, const RtRow *r)
 {
 	const RtProgram *p = &h->program;
 	const RtCut *c = r->cut;
-	bool good = c->total || (c->each > 0 && (c->size != NULL) == (h->image->device != NULL));
+	bool good = c->total || (c->each > 0 && (c->solo || (c->size != NULL) == (h->image->device != NULL)));
 
 	good = good && c->grad >= 0 && c->grad < p->nstate && p->state[c->grad].kind == RT_GRAD && !r->mul;
 
@@ -70,12 +70,16 @@ cut_rows(RtHost *h, CutRow *row)
 			h->cuts.norm[h->cuts.nnorm++] = r;
 			continue;
 		}
+		if (r->cut->solo && !r->cut->nstate) {
+			h->cuts.beside[h->cuts.nbeside++] = r;
+			continue;
+		}
 		const RtTensor *t = &p->state[r->cut->grad].t;
 
 		row[h->cuts.n++] = (CutRow){.row = r,
 		                            .at = t->offset,
 		                            .bytes = t->bytes,
-		                            .tasks = rt_row_tasks(r, p->batch),
+		                            .tasks = r->cut->solo ? 1 : rt_row_tasks(r, p->batch),
 		                            .task = r->cut->each * rt_dtype[t->dtype].bytes};
 	}
 	qsort(row, (size_t)h->cuts.n, sizeof *row, cut_order);
@@ -268,7 +272,7 @@ cut_bucket(RtHost *h, CutRow *row, int a, int b, const RtBucket *bucket, int64_t
 			CutRow *r = &row[i];
 			int64_t t = cut_tasks(h, r, q == h->ranks ? r->bytes : want - before);
 
-			r->row->cut->edge[q] = t;
+			r->row->cut->edge[q] = r->row->cut->solo && t ? rt_row_tasks(r->row, h->program.batch) : t;
 			if (t == r->tasks)
 				edge[q] = r->at + ((r->bytes + 63) & ~(int64_t)63) - h->sums.begin;
 			else if (t)
@@ -278,6 +282,27 @@ cut_bucket(RtHost *h, CutRow *row, int a, int b, const RtBucket *bucket, int64_t
 	}
 	edge[0] = bucket->offset - h->sums.begin;
 	edge[h->ranks] = edge[0] + bucket->bytes;
+}
+
+/* The other rows of one rank's updates are the same rank's. */
+static bool
+cut_beside(RtHost *h, const CutRow *row)
+{
+	for (int i = 0; i < h->cuts.nbeside; i++) {
+		RtRow *r = h->cuts.beside[i];
+		const RtRow *update = NULL;
+
+		for (int k = 0; k < h->cuts.n; k++)
+			update = row[k].row->cut->grad == r->cut->grad ? row[k].row : update;
+		if (!update || !update->cut->solo)
+			return rt_fail(&h->error,
+			               "the program's descriptor: kernel %s: no update of its gradient is one rank's",
+			               r->name);
+		r->cut->edge = rt_alloc(sizeof(int64_t) * (size_t)(h->ranks + 1));
+		for (int q = 0; q <= h->ranks; q++)
+			r->cut->edge[q] = update->cut->edge[q] ? rt_row_tasks(r, h->program.batch) : 0;
+	}
+	return true;
 }
 
 /* ---- what goes round */
@@ -440,6 +465,7 @@ rt_cuts_open(RtHost *h)
 
 	h->cuts = (RtCuts){.saves = h->cuts.saves, .named = h->cuts.named, .collected = -1};
 	h->cuts.norm = rt_alloc(sizeof(RtRow *) * (size_t)(h->program.graph[RT_G_UPDATE].nrow + 1));
+	h->cuts.beside = rt_alloc(sizeof(RtRow *) * (size_t)(h->program.graph[RT_G_UPDATE].nrow + 1));
 	if (!cut_rows(h, row))
 		return false;
 	if (!h->cuts.n) {
@@ -469,7 +495,7 @@ rt_cuts_open(RtHost *h)
 			                    s->part[k].at + s->begin < row[i].at + row[i].bytes;
 	cut_lists(h, row);
 	cut_pages(h);
-	bool good = norms_open(h, row);
+	bool good = norms_open(h, row) && cut_beside(h, row);
 
 	free(row);
 	return good;

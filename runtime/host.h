@@ -140,14 +140,15 @@ typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; 
 typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
 /* Of an update that ranks share: elements of a task; by place in the states the gradient and what is stored; whole:
  * all ranks know the whole gradient. Of what makes numbers of a gradient: total elements, of which each row of tasks
- * has `each`, or (0) a nearly equal part; where row 0 leaves what, and bytes of it. edge: rank r has tasks [edge[r], edge[r + 1]);
+ * has `each`, or (0) a nearly equal part; where row 0 leaves what, and bytes of it. solo: of an update that is one
+ * rank's: all of its rows, of which one has the states. edge: rank r has tasks [edge[r], edge[r + 1]);
  * NULL: one process. */
 typedef struct RtLeft { int64_t at, bytes; } RtLeft;
 typedef struct RtCut {
 	int64_t each, total;
 	RtLeft *left; int nleft;
 	int grad, nstate, *state, *size;    /* size: of a device's kernel, bytes an element by offset; NULL */
-	bool whole;
+	bool whole, solo;
 	int64_t *edge;
 } RtCut;
 typedef struct RtRow {          /* one kernel call */
@@ -563,6 +564,7 @@ typedef struct RtOther { int64_t at, n; } RtOther;
 typedef struct RtTold { int64_t from, at, n; } RtTold; /* bytes of the arena; where they lie in what all tell */
 typedef struct RtCuts {
 	int n;                                      /* rows of graph update that have a part for each rank */
+	RtRow **beside; int nbeside;                /* those of one rank's updates, but the ones with states */
 	/* rows that make numbers of gradients; what all leave, rank by rank: its bytes, and where each rank's begin,
 	 * there and among its places */
 	RtRow **norm; int nnorm;

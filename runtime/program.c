@@ -290,7 +290,8 @@ program_cut(const Json *o, int noff)
 	*c = (RtCut){.each = rt_json_int(o, "each", 0),
 	             .grad = (int)rt_json_int(o, "grad", -1),
 	             .nstate = states ? (int)states->n : 0,
-	             .whole = rt_json_bool(o, "whole", true)};
+	             .whole = rt_json_bool(o, "whole", true),
+	             .solo = rt_json_bool(o, "solo", false)};
 	c->state = rt_alloc(sizeof *c->state * (size_t)(c->nstate + 1));
 	for (const Json *x = states ? states->child : NULL; x; x = x->next)
 		c->state[n++] = (int)x->i;

@@ -50,8 +50,8 @@ kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
 	return true;
 }
 
-/* Of an update that processes share, this one's elements: so many, its offsets moved to them; of what makes numbers of a
- * gradient the first of its pieces and the end of them. Their tasks. */
+/* Of an update that processes share, this one's elements: so many, its offsets moved to them; of what makes numbers of
+ * a gradient the first of its pieces and the end of them. Their tasks. */
 static int64_t
 kernel_part(Cuda *c, const RtRow *r)
 {
@@ -62,6 +62,8 @@ kernel_part(Cuda *c, const RtRow *r)
 		c->moved[2] = r->cut->edge[c->h->rank];
 		c->moved[3] = r->cut->edge[c->h->rank + 1];
 		tasks = c->moved[3] - c->moved[2];
+	} else if (r->cut->solo) {
+		tasks = r->cut->edge[c->h->rank + 1] - r->cut->edge[c->h->rank];
 	} else {
 		tasks = rt_cuts_part(c->h, r, &from, &to);
 		c->moved[0] = to - from;

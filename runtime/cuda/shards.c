@@ -913,7 +913,8 @@ cuda_shards_open(Cuda *c)
 	const struct { CuFunction *to; const char *name;
 	} kernel[] = {{&s->sum, "loop_sum"},   {&s->copy, "loop_copy"}, {&s->fault, "loop_fault"},
 	              {&s->take, "loop_take"}, {&s->tree, "loop_tree"}, {&s->give, "loop_give"},
-	              {&s->vote, "loop_vote"}, {&s->heed, "loop_heed"}, {&s->mark, "loop_mark"}, {&s->tell, "loop_told"}};
+	              {&s->vote, "loop_vote"}, {&s->heed, "loop_heed"}, {&s->mark, "loop_mark"},
+	              {&s->tell, "loop_told"}};
 
 	if (c->h->sums.npart == 0)
 		return true;

@@ -197,6 +197,8 @@ bits() {
 	for p in 2 3 5; do ranks $library $p b clip.so && same "$library, --shard-optimizer, clipped, $p ranks" clip.a b; done
 	ranks $library 4 b clip.so --sink off --threads 2 && same "$library, --shard-optimizer, clipped, --sink off" clip.a b
 	ranks $library 4 b clip && same "$library, clipped, 4 ranks" clip.a b
+	for p in 2 5; do ranks $library $p b lamb.so && same "$library, --shard-optimizer, lamb, $p ranks" lamb.a b; done
+	ranks $library 3 half lamb.so --stop 3 && train b lamb --resume "$dir/half.st" && same "$library, --shard-optimizer, lamb, resumed" lamb.a b
 	ranks $library 2 b attention.so --exchange library && same "$library, --shard-optimizer --exchange library" attention.a b
 	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
 	ranks $library 2 half attention.mpi --stop 3 && ranks $library 5 b attention.mpi --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed with 5" attention.a b
@@ -337,10 +339,14 @@ programs() {
 		for m in wide attention norm; do build $m.so $m --distribute mpi --shard-optimizer; done
 		# every gradient goes into a norm, of some in several pieces
 		sed 's/adam(rate = 0.001)/&  clip_norm = 0.02/' tests/distribute/wide.net >"$dir/clip.net"
-		for way in '' --shard-optimizer; do
-			"$mantou" build "$dir/clip.net" --distribute mpi $way -o "$dir/clip${way:+.so}" 2>"$dir/out" || bad "clip $way: $(cat "$dir/out")"
+		# each parameter's step has the length of the parameter
+		sed 's/adam(rate = 0.001)/lamb(rate = 0.01, weight_decay = 0.1)/' tests/distribute/wide.net >"$dir/lamb.net"
+		for m in clip lamb; do
+			for way in '' --shard-optimizer; do
+				"$mantou" build "$dir/$m.net" --distribute mpi $way -o "$dir/$m${way:+.so}" 2>"$dir/out" || bad "$m $way: $(cat "$dir/out")"
+			done
+			train $m.a $m
 		done
-		train clip.a clip
 		build attention.so16 attention --precision f16 --distribute mpi --shard-optimizer
 		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 		build attention.mpi16 attention --precision f16 --distribute mpi
