@@ -495,6 +495,16 @@ place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
 	put(f, *op, gid);
 }
 
+/* Is v a view of a contraction's result in another shape? Its kernel writes each element where its own shape has it. */
+static bool
+in_another_shape(const Fuse *f, Val v, int32_t gid)
+{
+	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
+
+	return d != UINT32_MAX && f->kind[d] == K_NONE && f->info.at[gid].kind == K_CONTRACT && !f->late[v.id] &&
+	       !type_same_shape(val_type(f->g, v), &f->info.at[gid].space);
+}
+
 static void
 place_store(Fuse *f, const Op *op, uint32_t index)
 {
@@ -504,6 +514,7 @@ place_store(Fuse *f, const Op *op, uint32_t index)
 	 * before this. */
 	if (gid >= 0 &&
 	    ((f->info.at[gid].kind != K_MAP && f->info.at[gid].kind != K_CONTRACT) ||
+	     in_another_shape(f, op->in[0], gid) ||
 	     f->last_reader[module_state(f->g->module, attr_str(op, A_state)) - f->g->module->state.at] > gid))
 		gid = -1;
 	put(f, *op, gid >= 0 ? gid : new_group(f, K_ALONE, NULL, index));

@@ -197,6 +197,7 @@ bits() {
 	for p in 2 3 5; do ranks $library $p b clip.so && same "$library, --shard-optimizer, clipped, $p ranks" clip.a b; done
 	ranks $library 4 b clip.so --sink off --threads 2 && same "$library, --shard-optimizer, clipped, --sink off" clip.a b
 	ranks $library 4 b clip && same "$library, clipped, 4 ranks" clip.a b
+	ranks $library 5 b wide.each && same "$library, shards of one example" each.a b
 	for p in 2 5; do ranks $library $p b lamb.so && same "$library, --shard-optimizer, lamb, $p ranks" lamb.a b; done
 	ranks $library 3 half lamb.so --stop 3 && train b lamb --resume "$dir/half.st" && same "$library, --shard-optimizer, lamb, resumed" lamb.a b
 	ranks $library 2 b attention.so --exchange library && same "$library, --shard-optimizer --exchange library" attention.a b
@@ -336,6 +337,7 @@ programs() {
 	several)
 		build wide wide --distribute mpi && train wide.a wide
 		build wide.one wide --distribute mpi --disable overlap
+		build wide.each wide --distribute mpi --batch 5 && train each.a wide.each # a shard of one example
 		for m in wide attention norm; do build $m.so $m --distribute mpi --shard-optimizer; done
 		# every gradient goes into a norm, of some in several pieces
 		sed 's/adam(rate = 0.001)/&  clip_norm = 0.02/' tests/distribute/wide.net >"$dir/clip.net"
