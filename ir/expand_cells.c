@@ -4,7 +4,7 @@
  * A step has one product with W_hh and its gates. Backward, the derivatives of the gates become coefficient tensors for
  * all steps at once, and a step only multiplies the running gradient by them and by W_hh.
  * `length` masks: past it a step leaves h and c alone and y and the gates are 0; backward the coefficients there are 0
- * and the running gradient passes. */
+ * and the running gradient passes. W_hh alone may be of 16 bits. */
 #include "rnn.h"
 #include "rules.h"
 
@@ -46,6 +46,18 @@ where_alive(const Rnn *r, int64_t t, Val live, Val dead)
 	return build(r->b, OP_where, at_step(r, r->alive, t), live, dead);
 }
 
+/* x W_hh, or x W_hh^T; W_hh of 16 bits: x is rounded to its type, sums are as wide as x. */
+static Val
+times_weights(const Rnn *r, Val x, Val w_hh, bool transposed)
+{
+	DType of = (DType)val_type(r->b->g, x)->dtype, to = (DType)val_type(r->b->g, w_hh)->dtype;
+
+	if (of == to)
+		return rule_matmul(r->b, x, w_hh, false, transposed);
+	return build_op(r->b, OP_matmul, VALS(build_cast(r->b, x, to), w_hh), ATTRS(AB(tb, transposed), AB(wide, true)),
+	                NULL);
+}
+
 /* ---------------------------------------------------------------- lstm */
 /* i f g o after their activations, of sums [..., 4H]. */
 static void
@@ -74,7 +86,7 @@ expand_lstm_cells(Build *b, const Op *op, Val *out)
 
 	for (int64_t i = 0; i < r.t; i++) {
 		int64_t t = rnn_step(&r, i);
-		Val from_x = at_step(&r, gx, t), from_h = rule_matmul(b, h, w_hh, false, true), gate[4], kept, c1, h1;
+		Val from_x = at_step(&r, gx, t), from_h = times_weights(&r, h, w_hh, true), gate[4], kept, c1, h1;
 
 		lstm_activate(&r, rnn_ew(&r, OP_add, from_x, from_h), gate);
 		kept = rnn_ew(&r, OP_mul, gate[1], c);
@@ -125,7 +137,7 @@ lstm_back(const Rnn *r, const LstmCoefficients *k, Val w_hh, Val gy, int64_t t, 
 	part[3] = rnn_ew(r, OP_mul, h, at_step(r, k->output, t));
 	d = rule_concat(r->b, part, 4, 1);
 	*dc = rnn_ew(r, OP_mul, c, at_step(r, k->forget, t));
-	*dh = rule_matmul(r->b, d, w_hh, false, false);
+	*dh = times_weights(r, d, w_hh, false);
 	if (k->dead.id)
 		*dh = rnn_ew(r, OP_add, *dh, rnn_ew(r, OP_mul, h, at_step(r, k->dead, t)));
 	return d;
@@ -184,7 +196,7 @@ expand_gru_cells(Build *b, const Op *op, Val *out)
 
 	for (int64_t i = 0; i < r.t; i++) {
 		int64_t t = rnn_step(&r, i);
-		Val gh = rnn_ew(&r, OP_add, rule_matmul(b, h, w_hh, false, true), op->in[2]), gate[4], h1;
+		Val gh = rnn_ew(&r, OP_add, times_weights(&r, h, w_hh, true), op->in[2]), gate[4], h1;
 
 		gru_activate(&r, at_step(&r, gx, t), gh, gate);
 		h1 = rnn_ew(&r, OP_add, gate[2], rnn_ew(&r, OP_mul, gate[1], rnn_ew(&r, OP_sub, h, gate[2])));
@@ -247,7 +259,7 @@ expand_gru_cells_dx(Build *b, const Op *op, Val *out)
 		Val d = rnn_ew(&r, OP_add, at_step(&r, gy, t), dh), thrice = rule_concat(b, (Val[]){d, d, d}, 3, 1);
 
 		dhs[i] = d;
-		dh = rule_matmul(b, rnn_ew(&r, OP_mul, thrice, at_step(&r, hidden, t)), in[4], false, false);
+		dh = times_weights(&r, rnn_ew(&r, OP_mul, thrice, at_step(&r, hidden, t)), in[4], false);
 		dh = rnn_ew(&r, OP_add, dh, rnn_ew(&r, OP_mul, d, at_step(&r, k.pass, t)));
 	}
 	all = in_time(&r, dhs);

@@ -4,7 +4,8 @@
  * In: what does not depend on earlier steps (gx), W_hh, start states, lengths or none; backward the gates that the
  * forward op gave.  Out: as ops.def says. Steps at or past an example's length give 0 and leave the states alone; c of
  * such a step is the state that stands, its gates and their gradients are 0, and the running gradients pass it
- * unchanged. Backward no operand is read at such a step: with reverse the start stands before the first live one. */
+ * unchanged. Backward no operand is read at such a step: with reverse the start stands before the first live one.
+ * Where W_hh alone is of 16 bits, h, and the gradients of the gates, are rounded to its type as they meet it. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>
@@ -13,9 +14,10 @@ typedef struct Cells {
 	int64_t n, t, h, rows;                 /* rows of W_hh: gates * h */
 	bool reverse;
 	const double *w;
+	DType multiplied;                      /* what w is multiplied by is rounded to this */
 	const int64_t *length;
 	double *sum;                           /* [rows] */
-	double *state;                         /* [h] */
+	double *state;                         /* [rows]: what is multiplied */
 } Cells;
 
 static Cells
@@ -28,9 +30,11 @@ cells_of(RefCtx *cx, const Op *op, int y, int w, int length)
 	ref_extents(cx, &ref_in(cx, op, w)->type, we);
 	c.n = ye[0], c.t = ye[1], c.rows = we[0], c.h = we[1];
 	c.w = ref_in(cx, op, w)->f;
+	c.multiplied = ref_in(cx, op, w)->type.dtype == ref_in(cx, op, y)->type.dtype
+	               ? DT_f64 : (DType)ref_in(cx, op, w)->type.dtype;
 	c.length = attr_bool(op, A_has_length) ? ref_in(cx, op, length)->i : NULL;
 	c.sum = arena_array(cx->arena, double, c.rows);
-	c.state = arena_array(cx->arena, double, c.h);
+	c.state = arena_array(cx->arena, double, c.rows);
 	return c;
 }
 
@@ -52,10 +56,20 @@ sigmoid(double x)
 	return 1 / (1 + exp(-x));
 }
 
+/* n numbers as they are multiplied. */
+static const double *
+multiplied(const Cells *c, const double *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		c->state[i] = ref_round(c->multiplied, x[i], false);
+	return c->state;
+}
+
 /* sum = W_hh h */
 static void
 times_h(const Cells *c, const double *h)
 {
+	h = multiplied(c, h, c->h);
 	for (int64_t k = 0; k < c->rows; k++) {
 		c->sum[k] = 0;
 		for (int64_t j = 0; j < c->h; j++)
@@ -67,6 +81,7 @@ times_h(const Cells *c, const double *h)
 static void
 times_d(const Cells *c, const double *d, double *dh)
 {
+	d = multiplied(c, d, c->rows);
 	for (int64_t k = 0; k < c->rows; k++)
 		for (int64_t j = 0; j < c->h; j++)
 			dh[j] += c->w[k * c->h + j] * d[k];

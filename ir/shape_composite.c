@@ -257,8 +257,8 @@ shape_gru_dx(Graph *g, Op *op, int *which)
 
 /* ---------------------------------------------------------------- their recurrences */
 /* The extents that all operands share, read from w_hh (operand w, `rows` rows per unit) and the first result's pattern
- * x. */
-typedef struct Cells { DType dt; Axis n, t; int64_t h; } Cells;
+ * x. Of f32, w_hh may be of 16 bits. */
+typedef struct Cells { DType dt, w; Axis n, t; int64_t h; } Cells;
 
 static const char *
 cells_of(Graph *g, Op *op, int *which, int x, int blocks, int w, int rows, Cells *c)
@@ -276,6 +276,7 @@ cells_of(Graph *g, Op *op, int *which, int x, int blocks, int w, int rows, Cells
 	if (xt->axis[1].mul || xt->axis[2].mul)
 		shape_full_only(g, op, "the steps or the width of %s follow the batch", shape_text(g, xt));
 	*c = (Cells){.dt = (DType)xt->dtype, .n = xt->axis[0], .t = xt->axis[1], .h = wt->axis[1].n};
+	c->w = c->dt == DT_f32 && (wt->dtype == DT_bf16 || wt->dtype == DT_f16) ? (DType)wt->dtype : c->dt;
 	return NULL;
 }
 
@@ -309,7 +310,7 @@ cells_shape(Graph *g, Op *op, int *which, const CellsOperand *in, int nin, int r
 		return error;
 	for (int k = 0; k < nin; k++) {
 		Type want = in[k].blocks >= 0         ? cells_type(&c, in[k].blocks)
-		            : in[k].blocks == CELLS_W ? type_of(c.dt, 2, (Axis[]){axis(rows * c.h), axis(c.h)})
+		            : in[k].blocks == CELLS_W ? type_of(c.w, 2, (Axis[]){axis(rows * c.h), axis(c.h)})
 		                                      : type_of(c.dt, 1, (Axis[]){axis(rows * c.h)});
 
 		if ((error = want_type(g, op, which, k, in[k].name, &want)))

@@ -222,9 +222,8 @@ typedef struct TargetNarrow {
 	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the
 	 * kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
 	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
-	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of
-	 * none. */
-	bool (*takes)(const struct Target *t, const Op *op, int k);
+	/* May operand k of this composite op be of cx->narrow, its products' sums in f32? NULL hook: of none. */
+	bool (*takes)(const struct Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
 	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
 } TargetNarrow;

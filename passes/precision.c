@@ -27,6 +27,7 @@ typedef struct Narrow {
 	Graph *g;
 	PassCtx *cx;
 	Precision p;
+	SelectCx kernels;        /* of operands of 16 bits */
 	/* by Val.id */
 	uint32_t *root;          /* the value whose memory it shares */
 	bool *act;               /* depends on the batch other than through a reduction */
@@ -120,7 +121,22 @@ is_factor(const Narrow *n, const Op *op, int k)
 	const Target *t = n->cx->target;
 
 	return op_has(op->kind, T_CONTRACT) ||
-	       (op_has(op->kind, T_COMPOSITE) && t && t->narrow.takes && t->narrow.takes(t, op, k));
+	       (op_has(op->kind, T_COMPOSITE) && t && t->narrow.takes && t->narrow.takes(t, n->g, op, k, &n->kernels));
+}
+
+/* Does op have such operands, all of them in f32? */
+static bool
+has_factors(const Narrow *n, const Op *op)
+{
+	bool any = false;
+
+	for (int k = 0; k < op->nin; k++)
+		if (is_factor(n, op, k)) {
+			if (!is_f32(n, op->in[k]))
+				return false;
+			any = true;
+		}
+	return any;
 }
 
 /* Does the value change from example to example, element by element? Reductions end that. */
@@ -215,13 +231,18 @@ choose_contractions(Narrow *n)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->nin < 2 || !is_factor(n, op, 0) || !is_f32(n, op->in[0]) || !is_f32(n, op->in[1]))
+		if (!has_factors(n, op))
 			continue;
 		const char *why = why_wide(n, op);
 
 		n->contract[i] = !why;
 		tell(n, op, !why, "precision.contract",
-		     why ? why : arena_printf(g->arena, "%s operands, f32 sums", dtype_info[n->p.narrow].name), 0);
+		     why ? why
+		         : arena_printf(g->arena, is_factor(n, op, 0) ? "%s operands, f32 sums"
+		                                                      : "%s weights, and states where they meet; "
+		                                                        "f32 sums",
+		                        dtype_info[n->p.narrow].name),
+		     0);
 	}
 }
 
@@ -323,7 +344,7 @@ why_stored_wide(Narrow *n, const Op *op, Val v)
 		return "computed from statistics and parameters alone";
 	if (n->to_state[v.id])
 		return "it flows into a state";
-	if ((is_rigid(op) && !n->contract[op - n->g->op.at]) || op_has(op->kind, T_CONST))
+	if ((is_rigid(op) && !(n->contract[op - n->g->op.at] && is_factor(n, op, 0))) || op_has(op->kind, T_CONST))
 		return arena_printf(n->g->arena, "%s makes it, whose kernel works in f32", op_info[op->kind].name);
 	if (keep)
 		return keep;
@@ -428,10 +449,9 @@ packed(const Narrow *n, const Op *op, int k, Val v)
 {
 	const Op *def = val_op(n->g, v);
 	const Target *t = n->cx->target;
-	SelectCx kernels = pass_kernels(n->cx, n->p.narrow);
 
-	return k == 1 && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v) && t && t->narrow.packs
-		&& !strcmp(n->g->name, "train") && t->narrow.packs(t, n->g, op, &kernels);
+	return k == 1 && op_has(op->kind, T_CONTRACT) && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v)
+	       && t && t->narrow.packs && !strcmp(n->g->name, "train") && t->narrow.packs(t, n->g, op, &n->kernels);
 }
 
 /* Operand k, v, in 16 bits, of a contraction or a concatenation. */
@@ -567,6 +587,7 @@ pass_precision(Graph *g, PassCtx *cx)
 
 	if (n.p.narrow == DT_none)
 		return false;
+	n.kernels = pass_kernels(cx, n.p.narrow);
 	n.root = arena_array(a, uint32_t, nval);
 	n.act = arena_array(a, bool, nval);
 	n.to_state = arena_array(a, bool, nval);

@@ -93,13 +93,20 @@ cpu_machine_word(const Target *t, const char *arch, Arena *a)
 }
 
 static const char *
-cpu_refuses(const Target *t, const Graph *g, const Op *op)
+composite_refuses(const Graph *g, const Op *op, const char *arch)
 {
-	int bytes = cpu_vector_bytes(t, g->module->arch);
+	const Arch *a = arch_of(arch);
 
 	if (attention_op((OpKind)op->kind))
-		return attention_refuses(g, op, bytes);
-	return rnn_op((OpKind)op->kind) ? rnn_refuses(g, op, bytes) : NULL;
+		return attention_refuses(g, op, a ? a->vector_bytes : 16);
+	return rnn_op((OpKind)op->kind) ? rnn_refuses(g, op, a) : NULL;
+}
+
+static const char *
+cpu_refuses(const Target *t, const Graph *g, const Op *op)
+{
+	(void)t;
+	return composite_refuses(g, op, g->module->arch);
 }
 
 /* Activations of convolutions and pools: H W N C, so that a vector is 16 channels of one pixel of one image and rows of
@@ -222,6 +229,10 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	}
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
+	const char *refused = composite ? composite_refuses(g, composite, arch) : NULL;
+
+	if (refused)
+		return arena_printf(g->arena, "%s must be expanded first: %s", op_info[composite->kind].name, refused);
 	gr->workspace = gr->kept = 0;
 	cx->misfit =
 	        cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
@@ -361,6 +372,13 @@ cpu_packs(const Target *t, const Graph *g, const Op *op, const SelectCx *cx)
 
 	(void)t;
 	return gemm_packs(g, op, &plan);
+}
+
+static bool
+cpu_takes(const Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx)
+{
+	(void)t;
+	return rnn_takes(g, op, k, arch_of(cx->arch), cx->narrow);
 }
 
 static DType
@@ -559,6 +577,7 @@ const Target cpu_target = {
 	.layout.time = cpu_layout_time,
 	.narrow.mixed = cpu_mixed_dtype,
 	.narrow.packs = cpu_packs,
+	.narrow.takes = cpu_takes,
 	.narrow.arithmetic = cpu_arithmetic,
 	.tuning.tunable = cpu_tunable,
 	.tuning.version = cpu_kernel_version,

@@ -296,9 +296,9 @@ cuda_prologue(const Target *t, const Graph *g, const Op *op, int k, const Select
 
 /* Not the log-sums, nor a mask. */
 static bool
-cuda_narrow(const Target *t, const Op *op, int k)
+cuda_narrow(const Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx)
 {
-	(void)t;
+	(void)t, (void)g, (void)cx;
 	return cu_attention_op((OpKind)op->kind) && k < (op->kind == OP_attention ? 3 : 5);
 }
 

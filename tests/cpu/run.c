@@ -433,6 +433,26 @@ has_kernel(const Graph *g, const Op *op)
 	       !(t->refuses && t->refuses(t, g, op));
 }
 
+/* The type whose bounds hold for what g computes. Inputs are numbers of their type on both sides, but what composite
+ * ops multiply by an operand is rounded to its type. */
+static DType
+lowest_of(const Graph *g)
+{
+	DType lowest = DT_f64;
+
+	for (uint32_t k = 1; k < g->val.n; k++) {
+		DType dt = (DType)g->val.at[k].type.dtype;
+		bool rounded = g->val.at[k].op != UINT32_MAX;
+
+		for (uint32_t i = 0; i < g->op.n && !rounded; i++)
+			for (int j = 0; j < g->op.at[i].nin; j++)
+				rounded |= op_has((OpKind)g->op.at[i].kind, T_COMPOSITE) && g->op.at[i].in[j].id == k;
+		if (rounded && dtype_is_float(dt) && epsilon(dt) > epsilon(lowest))
+			lowest = dt;
+	}
+	return lowest;
+}
+
 static void
 run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool backward)
 {
@@ -458,19 +478,12 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 		if (good) {
 			Module *m = p.m, *x = p.m;
 			double **in = room(r, p.g);
-			DType lowest = DT_f64;
 			bool kept = false;
 
 			while (!batch.marked && (x = expanded(r, m, v->composites ? has_kernel : NULL)))
 				m = x;
-			for (uint32_t k = 0; k < m->graph.at[0]->val.n; k++) {
-				DType dt = (DType)m->graph.at[0]->val.at[k].type.dtype;
+			DType lowest = lowest_of(m->graph.at[0]);
 
-				/* inputs are numbers of their type on both sides: what is computed gives the bounds */
-				if (k && dtype_is_float(dt) && m->graph.at[0]->val.at[k].op != UINT32_MAX &&
-				    epsilon(dt) > epsilon(lowest))
-					lowest = dt;
-			}
 			fill_inputs(&c, p.g, in);
 			hold_inputs(p.g, in);
 			bool composite = false;
@@ -535,6 +548,9 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 		run_emulated_line(r, line, arch);
 		return;
 	}
+	/* of f32 alone */
+	bool others = narrow && strstr(line, "f32[") && !strstr(line, "wide=true") && !strstr(line, "f16[");
+
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
 		run_variant(r, line, arch, &variants[i], true);
 	run_variant(r, line, arch, &composites, true);
@@ -544,11 +560,11 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 		run_variant(r, line, arch, &batch, false);
 		run_variant(r, line, arch, &permuted, false);
 	}
-	if (narrow && strstr(line, "f32[") && !strstr(line, "wide=true"))
+	if (others)
 		for (int k = 0; k < 3; k++)
 			run_variant(r, with_dtype(r, line, (const char *[]){"f64", "bf16", "f16"}[k]), arch,
 			            &variants[k % 2], false);
-	for (int k = 0; k < 2 && narrow && strstr(line, "f32[") && !strstr(line, "wide=true"); k++)
+	for (int k = 0; k < 2 && others; k++)
 		run_variant(r, with_dtype(r, line, k ? "f16" : "bf16"), arch, strpbrk(line, "N") ? &part : &composites,
 		            !strpbrk(line, "N"));
 	if (narrow && (!strncmp(line, "matmul ", 7) || !strncmp(line, "conv2d ", 7)))
@@ -602,18 +618,10 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 		die("a range without two numbers");
 	const Graph *g = m->graph.at[0];
 	double **x = room(r, g);
-	DType lowest = DT_f64;
+	DType lowest = exact ? DT_f32 : lowest_of(g);
 
 	if (v.n > m->batch || (v.n == 1 && m->batch > 1))
 		v.n = m->batch;
-	for (uint32_t k = 1; k < g->val.n; k++) {
-		DType dt = (DType)g->val.at[k].type.dtype;
-
-		if (dtype_is_float(dt) && g->val.at[k].op != UINT32_MAX && epsilon(dt) > epsilon(lowest))
-			lowest = dt;
-	}
-	if (exact)
-		lowest = DT_f32;
 	fill_inputs(&c, g, x);
 	hold_inputs(g, x);
 	run_module(r, m->name, m, arch, &v, lowest, x);

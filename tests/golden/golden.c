@@ -202,8 +202,9 @@ stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, co
 }
 
 static bool
-stand_in_narrow(const Target *t, const Op *op, int k)
+stand_in_narrow(const Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx)
 {
+	(void)g, (void)cx;
 	const char *name = op_info[op->kind].name;
 	size_t n = strlen(name);
 

@@ -1,18 +1,19 @@
 /* rnn.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel.
  *
- * In: a group of that one op, in f32, row-major.   Out: a kernel that packs W_hh into the group's workspace, and the
- * main one. A task is a block of examples: their recurrences are independent, so nobody waits for anybody between
- * steps. Per step one product with the packed weights through the microkernel. Forward a panel holds the same vector of
- * units of all gates, so that a tile of sums is all that the gates' arithmetic needs: it is applied while the tile is
- * in the L1. Backward a step first makes the gates' gradients from the kept gates and the running
- * gradients, then multiplies by W_hh. States and running gradients lie in the workspace in rows of their own, which
- * keeps the rows of a tile in different cache sets. Tasks are small, as a thread's share of them runs as one: the more
- * examples, the less often the weights are read. Every sum is one chain over the columns of W_hh, so how examples are
- * grouped into tiles, tasks and threads changes no bit. Long products go by Strassen's algorithm (strassen.c), where
- * the number of examples is fixed: examples 2i and 2i + 1 are the upper and the lower half of the rows, whoever has
- * them; the left and the right half of the columns are the first two gates and the others (lstm), or the first half of
- * all units and the other (gru, and backward). The seven sums of the weights are made once, those of a step's rows
- * before its products.
+ * In: a group of that one op, in f32, row-major, W_hh in bf16 where the CPU multiplies pairs of that.
+ * Out: a kernel that packs W_hh into the group's workspace, and the main one. A task is a block of examples: their
+ * recurrences are independent, so nobody waits for anybody between steps. Per step one product with the packed weights
+ * through the microkernel. Forward a panel holds the same vector of units of all gates, so that a tile of sums is all
+ * that the gates' arithmetic needs: it is applied while the tile is in the L1. Backward a step first makes the gates'
+ * gradients from the kept gates and the running gradients, then multiplies by W_hh. States and running gradients lie
+ * in the workspace in rows of their own, which keeps the rows of a tile in different cache sets. Tasks are small, as a
+ * thread's share of them runs as one: the more examples, the less often the weights are read. Every sum is one chain
+ * over the columns of W_hh, so how examples are grouped into tiles, tasks and threads changes no bit. Long products go
+ * by Strassen's algorithm (strassen.c), where the number of examples is fixed: examples 2i and 2i + 1 are the upper
+ * and the lower half of the rows, whoever has them; the left and the right half of the columns are the first two gates
+ * and the others (lstm), or the first half of all units and the other (gru, and backward). The seven sums of the
+ * weights are made once, those of a step's rows before its products. Of bf16 weights a step multiplies a copy of the
+ * states, or the gates' gradients, rounded to bf16, which the step before leaves there; all else is f32.
  * Plans of kernels, and what is refused: rnn_params.c. */
 #include "rnn_parts.h"
 
@@ -40,6 +41,20 @@ static void
 unit_store(const Unit *u, V row, int block, Cell c)
 {
 	vec_store(u->e, unit_at(u, row, block), cell_vec(u->e, c), u->mask);
+}
+
+/* The same rounded to bf16, to a row of that. */
+static void
+half_store(const Unit *u, V row, int block, Cell c)
+{
+	Emit *e = u->e;
+	V v = vec_half(e, cell_vec(e, c), DT_bf16), at = ptr_at(e, row, i_mul_k(e, i_add_k(e, u->j, block * u->h), 2));
+	V args[4] = {v, at, LLVMConstInt(e->l->i32, 2, 0), u->mask};
+
+	if (u->mask)
+		intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
+	else
+		LLVMSetAlignment(LLVMBuildStore(here(e), v, at), 2);
 }
 
 static Cell add(Emit *e, Cell a, Cell b) { return cell_bin(e, EX_ADD, a, b); }
@@ -79,6 +94,13 @@ static Mem
 state_region(const RnnMain *m, int which)
 {
 	return mem_axes(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])), BY(m->s->state_row));
+}
+
+/* The same of states of bf16, before even steps or odd ones. */
+static Mem
+pair_region(const RnnMain *m, int which)
+{
+	return mem_axes(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->pair[which])), BY(m->s->pair_row));
 }
 
 static V
@@ -139,7 +161,14 @@ copy_state(const RnnMain *m, V arena, int which, bool in)
 		Unit u = unit_open(e, j, m->s->h);
 		V a = row_of(m, arena, row, NULL, 0), b = state_row(m, which, row);
 
-		unit_store(&u, in ? b : a, 0, unit_load(&u, in ? a : b, 0));
+		Cell x = unit_load(&u, in ? a : b, 0);
+
+		unit_store(&u, in ? b : a, 0, x);
+		if (in && !which && m->s->pair_row) {
+			Mem rounded = pair_region(m, 0);
+
+			half_store(&u, mem_at(e, &rounded, row), 0, x);
+		}
 	}
 }
 
@@ -187,20 +216,24 @@ gru_unit(const RnnMain *m, const Unit *u, V row, V t, V live, const Cell *gx, co
 	return if_live(e, live, h, zero(e));
 }
 
+/* A step forward: when it is, rows of h before and after it, and the same of bf16, NULL where those are not needed. */
+typedef struct Step { V t, from, to, pairs_from, pairs_to; } Step;
+
 /* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`,
- * [example][gate][unit of the panel]; from and to: rows of h before and after the step. */
+ * [example][gate][unit of the panel]. */
 static void
-gates_tile(const RnnMain *m, V tile, V input, V first, V count, V panel, V t, V from, V to)
+gates_tile(const RnnMain *m, const Step *step, V tile, V input, V first, V count, V panel)
 {
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int w = s->p.lanes;
 	Mem sums = mem_dense(e, tile, DT_f32, s->p.mr, s->gates, w), inputs = mem_dense(e, input, DT_f32, s->p.mr,
 	                                                                                s->gates, w),
-	    before = mem_axes(e, from, BY(s->state_row)), after = mem_axes(e, to, BY(s->state_row));
+	    before = mem_axes(e, step->from, BY(s->state_row)), after = mem_axes(e, step->to, BY(s->state_row)),
+	    rounded = mem_axes(e, step->pairs_to, BY(s->pair_row));
 
 	EACH(e, i, count) {
-		V row = i_add(e, first, i), live = is_live(m, row, t);
+		V row = i_add(e, first, i), live = is_live(m, row, step->t);
 		Mem own = mem_part(e, &sums, i), added = mem_part(e, &inputs, i);
 		Unit u = unit_open(e, i_mul_k(e, panel, w), s->h);
 		Cell sum[4], gx[4], y, state = unit_load(&u, mem_at(e, &before, row), 0);
@@ -211,9 +244,11 @@ gates_tile(const RnnMain *m, V tile, V input, V first, V count, V panel, V t, V 
 			sum[k] = cell_of(vec_load(e, mem_at(e, &own, gate), NULL), true, DT_f32);
 			gx[k] = cell_of(vec_load(e, mem_at(e, &added, gate), NULL), true, DT_f32);
 		}
-		y = (s->lstm ? lstm_unit : gru_unit)(m, &u, row, t, live, gx, sum, &state);
+		y = (s->lstm ? lstm_unit : gru_unit)(m, &u, row, step->t, live, gx, sum, &state);
 		unit_store(&u, mem_at(e, &after, row), 0, state);
-		result_store(m, &u, row_of(m, m->out[0], row, t, 1), 0, y);
+		if (step->pairs_to)
+			half_store(&u, mem_at(e, &rounded, row), 0, state);
+		result_store(m, &u, row_of(m, m->out[0], row, step->t, 1), 0, y);
 	}
 }
 
@@ -295,27 +330,29 @@ forward_regions(const RnnMain *m)
 	f.input = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
 	f.products = s->halves ? own_numbers(e, PRODUCTS * s->p.mr * nr) : NULL;
 	f.halves_weights = mem_dense(e, weights, DT_f32, s->npanel, PRODUCTS, s->k2, nr);
-	f.weights = mem_axes(e, weights, BY(s->h * columns * 4), BY(s->h * nr * 4));
+	f.weights = mem_axes(e, weights, BY(s->h / s->unit * columns * 4), BY(s->h / s->unit * nr * 4));
 	return f;
 }
 
-/* The panel's units of all examples of these tasks, at step t: their sums, tile by tile, and the gates on each. */
+/* The panel's units of all examples of these tasks, at a step: their sums, tile by tile, and the gates on each. */
 static void
-panel_forward(const RnnMain *m, const Forward *f, V panel, V t, V from, V to)
+panel_forward(const RnnMain *m, const Forward *f, V panel, const Step *step)
 {
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
 	V part[2] = {panel, i_add_k(e, panel, s->npanel)};
-	Mem rows_from = mem_axes(e, from, BY(s->state_row)), parts = mem_axes(e, f->sums.base, BY(nr * 4));
+	Mem rows_from = s->pairs ? mem_axes(e, step->pairs_from, BY(s->pair_row))
+	                         : mem_axes(e, step->from, BY(s->state_row)),
+	    parts = mem_axes(e, f->sums.base, BY(nr * 4));
 
 	TILES(e, at, count, i_div_k(e, i_sub(e, m->hi, m->lo), f->together), s->p.mr) {
 		V first = i_add(e, m->lo, i_mul_k(e, at, f->together)), rows = i_mul_k(e, count, f->together);
 
 		for (int i = 0; i < f->sides; i++)
-			gates_copy(m, first, rows, part[i], t, mem_at(e, &f->input, k64(e, i)));
+			gates_copy(m, first, rows, part[i], step->t, mem_at(e, &f->input, k64(e, i)));
 		if (f->sides == 1)
-			gates_fetch(m, first, rows, panel, t);
+			gates_fetch(m, first, rows, panel, step->t);
 		if (s->halves)
 			rnn_halves_tile(m, i_div_k(e, first, 2), count, mem_at(e, &f->halves_weights, panel),
 			f->products,
@@ -325,9 +362,8 @@ panel_forward(const RnnMain *m, const Forward *f, V panel, V t, V from, V to)
 			          mem_at(e, &f->weights, panel, k64(e, i)), mem_at(e, &parts, k64(e, i)), NULL, NULL,
 			          m->strides, NULL);
 		for (int i = 0; i < f->sides; i++)
-			gates_tile(m, mem_at(e, &f->sums, k64(e, i)), mem_at(e, &f->input, k64(e, i)), first, rows,
-			           part[i],
-			           t, from, to);
+			gates_tile(m, step, mem_at(e, &f->sums, k64(e, i)), mem_at(e, &f->input, k64(e, i)), first,
+			           rows, part[i]);
 	}
 }
 
@@ -356,29 +392,39 @@ forward_emit(RnnMain *m)
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, columns = (int64_t)s->gates * s->p.lanes;
-	V start = m->in[s->lstm ? 2 : 3], even = state_region(m, 0).base, odd = state_region(m, 1).base;
+	V start = m->in[s->lstm ? 2 : 3], state[2], pairs[2];
 	Forward f = forward_regions(m);
 
-	m->strides = strides_of_numbers(e, (const int64_t[S_COUNT]){[S_AM] = s->halves ? s->sums_row : s->state_row,
+	m->strides = strides_of_numbers(e, (const int64_t[S_COUNT]){[S_AM] = s->halves  ? s->sums_row
+	                                                                     : s->pairs ? s->pair_row
+	                                                                                : s->state_row,
 	                                                            [S_AK] = 4,
 	                                                            [S_BK] = nr * 4,
 	                                                            [S_CM] = (s->halves ? nr : columns) * 4,
-	                                                            [S_NK] = s->halves ? s->k2 : s->h});
+	                                                            [S_NK] = s->halves ? s->k2 : s->h / s->unit});
+	for (int i = 0; i < 2; i++) {
+		state[i] = state_region(m, i).base;
+		pairs[i] = s->pairs ? pair_region(m, i).base : NULL;
+	}
 	BEFORE_STEPS(m) {
 		copy_state(m, start, 0, true);
 		if (s->lstm)
 			copy_state(m, m->in[3], 2, true);
 	}
 	LOOP(e, step, steps_from(m), steps_to(m), 1) {
-		V t = s->reverse ? i_sub(e, k64(e, s->t - 1), step) : step;
 		V is_odd = LLVMBuildICmp(here(e), LLVMIntNE, i_rem_k(e, step, 2), k64(e, 0), "");
-		V from = LLVMBuildSelect(here(e), is_odd, odd, even, ""),
-		  to = LLVMBuildSelect(here(e), is_odd, even, odd, "");
+		Step now = {.t = s->reverse ? i_sub(e, k64(e, s->t - 1), step) : step,
+		            .from = LLVMBuildSelect(here(e), is_odd, state[1], state[0], ""),
+		            .to = LLVMBuildSelect(here(e), is_odd, state[0], state[1], "")};
 
+		if (s->pairs) {
+			now.pairs_from = LLVMBuildSelect(here(e), is_odd, pairs[1], pairs[0], "");
+			now.pairs_to = LLVMBuildSelect(here(e), is_odd, pairs[0], pairs[1], "");
+		}
 		if (s->halves)
-			rnn_halves_sums(m, from, s->state_row);
+			rnn_halves_sums(m, now.from, s->state_row);
 		LOOP(e, panel, m->panel, m->panels, 1)
-			panel_forward(m, &f, panel, t, from, to);
+			panel_forward(m, &f, panel, &now);
 	}
 	BEHIND_STEPS(m) {
 		copy_state(m, m->out[s->lstm ? 3 : 2], (int)(s->t % 2), false);
@@ -396,7 +442,7 @@ grad_store(const RnnMain *m, const Unit *u, V row, V out, int gate, V live, Cell
 
 	d = if_live(e, live, d, zero(e));
 	if (row)
-		unit_store(u, row, gate, d);
+		(m->s->pairs ? half_store : unit_store)(u, row, gate, d);
 	result_store(m, u, out, gate, d);
 }
 
@@ -494,7 +540,7 @@ products_back(const RnnMain *m, V grads)
 	V weights = m->weights, dh = state_region(m, 0).base;
 	/* [example], [panel], [example][panel] */
 	Mem left = mem_axes(e, grads, BY(s->grad_row)),
-	    right = mem_dense(e, weights, DT_f32, s->npanel, s->gates * s->h, nr),
+	    right = mem_dense(e, weights, DT_f32, s->npanel, s->gates * s->h / s->unit, nr),
 	    sums = mem_axes(e, dh, BY(s->state_row), BY(nr * 4));
 
 	if (s->halves) {
@@ -534,7 +580,7 @@ backward_emit(RnnMain *m)
 	                                    [S_AK] = 4,
 	                                    [S_BK] = nr * 4,
 	                                    [S_CM] = s->halves ? s->products_row : s->state_row,
-	                                    [S_NK] = s->halves ? s->k2 : s->gates * s->h});
+	                                    [S_NK] = s->halves ? s->k2 : s->gates * s->h / s->unit});
 	BEFORE_STEPS(m) {
 		copy_state(m, m->in[1], 0, true);
 		if (s->lstm)

@@ -6,7 +6,9 @@
 
 bool rnn_op(OpKind k);                                  /* lstm.cells, gru.cells and their gradients */
 /* Why the kernel does not take op, NULL if it does; the text is in g's arena. */
-const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
+const char *rnn_refuses(const Graph *g, const Op *op, const Arch *a);
+/* Target.narrow.takes: may operand k be of `narrow`? */
+bool rnn_takes(const Graph *g, const Op *op, int k, const Arch *a, DType narrow);
 /* The operand that its weights are. */
 int rnn_weights(const Op *op);
 /* Kernel text, and the bytes that the group's workspace needs. keep: weights stay as they are from call to call, so do

@@ -1,36 +1,37 @@
 /* rnn_pack.c: W_hh of a recurrence packed for the microkernel: the kernel before the main one.
  *
  * In: a plan, W_hh.   Out: panels in the workspace: forward the same vector of units of all gates, backward vectors of
- * columns; with halves seven sums of each panel's quarters (Strassen's algorithm, strassen.c). */
+ * columns; with halves seven sums of each panel's quarters (Strassen's algorithm, strassen.c); of bf16 elements are
+ * pairs along the sum. */
 #include "rnn_parts.h"
 
 /* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are transposed. out: [k][gate][w] of some
- * gates, of the next ones behind that. */
+ * gates, of the next ones behind that. Pairs lie side by side in a row already. */
 static void
 pack_gates(Emit *e, const RnnSeq *s, int together, V from, V out, V panel)
 {
 	int w = s->p.lanes;
-	int64_t nr = (int64_t)together * w, whole = s->h / w * w;
+	int64_t nr = (int64_t)together * w, ks = s->h / s->unit, whole = ks / w * w;
 	V first = i_mul_k(e, panel, w), left = i_sub(e, k64(e, s->h), first);
-	Mem rows = mem_dense(e, from, DT_f32, s->gates * s->h, s->h);
+	Mem rows = mem_dense(e, from, DT_f32, s->gates * s->h, ks);
 
 	for (int g = 0; g < s->gates; g++) {
 		Mem in = mem_axes(e, mem_at(e, &rows, i_add_k(e, first, g * s->h)), BY(4)); /* [k], of the first row */
-		V of_gate = ptr_at(e, out, k64(e, (g / together * s->h * nr + g % together * w) * 4));
-		Mem to = mem_rows(e, of_gate, DT_f32, s->h, nr);
+		V of_gate = ptr_at(e, out, k64(e, (g / together * ks * nr + g % together * w) * 4));
+		Mem to = mem_rows(e, of_gate, DT_f32, ks, nr);
 
 		if (whole)
 			LOOP(e, k, k64(e, 0), k64(e, whole), w) {
 				V fn = turn_block(e->l, w);
-				V args[5] = {mem_at(e, &in, k), k64(e, s->h * 4), left, mem_at(e, &to, k),
+				V args[5] = {mem_at(e, &in, k), k64(e, ks * 4), left, mem_at(e, &to, k),
 				             k64(e, nr * 4)};
 
 				LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 			}
-		LOOP(e, k, k64(e, whole), k64(e, s->h), 1) TIMES(e, j, w) {
+		LOOP(e, k, k64(e, whole), k64(e, ks), 1) TIMES(e, j, w) {
 			V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
 			  col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-			V off = LLVMBuildMul(here(e), col, k64(e, s->h * 4), "");
+			V off = LLVMBuildMul(here(e), col, k64(e, ks * 4), "");
 
 			off = LLVMBuildAdd(here(e), off, i_mul_k(e, k, 4), "");
 			V at = LLVMBuildInBoundsGEP2(here(e), e->l->i8, in.base, &off, 1, ""),
@@ -63,6 +64,19 @@ pack_columns(Emit *e, const RnnSeq *s, V from, V to, V panel)
 			          vec_load(e, ptr_at(e, row, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
 		}
 	}
+}
+
+/* The same of bf16: rows 2i and 2i + 1 of W_hh become row i of pairs. */
+static void
+pack_pairs(Emit *e, const RnnSeq *s, V from, V to, V panel)
+{
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, rows = s->gates * s->h / s->unit;
+	Mem in = mem_axes(e, from, BY(2)), panels = mem_dense(e, to, DT_f32, s->npanel, rows, nr);
+	Pack k = {.k = rows, .k_stride = 4 * s->h, .second = 2 * s->h};
+	V first = i_mul_k(e, panel, nr);
+
+	pairs_copy_rows(e, &k, &s->p, DT_none, mem_at(e, &in, first), mem_at(e, &panels, panel),
+	                i_sub(e, k64(e, s->h), first));
 }
 
 /* Seven sums of the four quarters of a panel, whose right half lies `right` bytes behind the left and whose lower half
@@ -117,11 +131,13 @@ rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk)
 
 	if (fresh) {
 		V from = buffer(&e, src), to = buffer(&e, dst);
-		Mem panels = mem_dense(&e, to, DT_f32, s->npanel, s->h, s->gates, s->p.lanes);
+		Mem panels = mem_dense(&e, to, DT_f32, s->npanel, s->h / s->unit, s->gates, s->p.lanes);
 
 		TASKS(&e, panel) {
 			if (s->halves)
 				pack_halves(&e, s, from, to, panel);
+			else if (s->back && s->pairs)
+				pack_pairs(&e, s, from, to, panel);
 			else if (s->back)
 				pack_columns(&e, s, from, to, panel);
 			else

@@ -1,8 +1,9 @@
 /* rnn_params.c: kernels of the recurrences: which there is for an op, its parameters, workspace, search space.
  *
  * In: an op of lstm.cells, gru.cells or their gradients, the bytes of a vector, a kernel's text or what select asks.
- * Out: a plan (RnnSeq), its text, others in its place. Refuses (rnn_refuses): other types than f32, machines with
- * vectors below 16 bytes; those are unrolled by pass expand. */
+ * Out: a plan (RnnSeq), its text, others in its place. Refuses (rnn_refuses): other types than f32, but for W_hh of
+ * bf16 where the CPU multiplies pairs of that, machines with vectors below 16 bytes; those are unrolled by pass
+ * expand. */
 #include "rnn_parts.h"
 #include "../../space.h"
 #include <string.h>
@@ -13,17 +14,25 @@ rnn_op(OpKind k)
 	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
 }
 
+bool
+rnn_takes(const Graph *g, const Op *op, int k, const Arch *a, DType narrow)
+{
+	const Engine *pairs = &engines[ENGINE_PAIRS];
+
+	return rnn_op((OpKind)op->kind) && k == rnn_weights(op) && narrow == pairs->type && a && pairs->has(a) &&
+	       val_type(g, op->in[k])->axis[1].n % pairs->unit == 0;
+}
+
 const char *
-rnn_refuses(const Graph *g, const Op *op, int vector_bytes)
+rnn_refuses(const Graph *g, const Op *op, const Arch *a)
 {
 	for (int k = 0; k < op->nin; k++) {
-		const Type *t = val_type(g, op->in[k]);
+		DType t = (DType)val_type(g, op->in[k])->dtype;
 
-		if (dtype_is_float((DType)t->dtype) && t->dtype != DT_f32)
-			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k,
-			                    dtype_info[t->dtype].name);
+		if (dtype_is_float(t) && t != DT_f32 && !rnn_takes(g, op, k, a, t))
+			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k, dtype_info[t].name);
 	}
-	return vector_bytes < 16 ? "the kernel needs vectors of 16 bytes" : NULL;
+	return a && a->vector_bytes < 16 ? "the kernel needs vectors of 16 bytes" : NULL;
 }
 
 static int64_t
@@ -55,6 +64,8 @@ rnn_keep(RnnSeq *s)
 	s->grad -= s->packed;
 	s->sums -= s->packed;
 	s->products -= s->packed;
+	s->pair[0] -= s->packed;
+	s->pair[1] -= s->packed;
 	s->bytes -= s->packed;
 	s->kept = true;
 }
@@ -75,8 +86,11 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_unit
 	s.t = s.x->axis[1].n;
 	s.gates = s.lstm ? 4 : 3;
 	s.h = val_type(g, op->in[rnn_weights(op)])->axis[1].n;
+	s.pairs = val_type(g, op->in[rnn_weights(op)])->dtype == engines[ENGINE_PAIRS].type;
+	s.unit = s.pairs ? engines[ENGINE_PAIRS].unit : 1;
 	s.rows = s.n.n < 16 && !halves ? ceil_div(s.n.n, 4) : 4;
-	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true};
+	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true,
+	                   .engine = s.pairs ? ENGINE_PAIRS : ENGINE_FMA};
 	if (s.back) {
 		s.p.nv = s.h <= w ? 1 : 2;
 		s.p.mr = wide ? s.p.nv == 1 ? 14 : 12 : 6;
@@ -104,15 +118,19 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_unit
 		s.products = s.back ? take(&s.bytes, PRODUCTS * pairs * s.products_row) : 0;
 		s.scratch = s.back ? 0 : 4 * s.h * (s.lstm ? 1 : 2) * s.gates * w;
 	} else {
-		s.packed = align64(s.npanel * (s.back ? s.gates : s.parts) * s.h * s.p.nv * w * 4);
+		s.packed = align64(s.npanel * (s.back ? s.gates : s.parts) * s.h / s.unit * s.p.nv * w * 4);
 		s.bytes = s.packed;
 	}
 	for (int i = 0; i < states_of(&s); i++)
 		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
 	if (s.back) {
-		s.grad_row = (s.gates * s.h + w) * 4;
+		s.grad_row = (s.gates * s.h / s.unit + w) * 4;
 		s.grads = s.n.n * s.grad_row;
 		s.grad = take(&s.bytes, s.units ? 2 * s.grads : s.grads);
+	} else if (s.pairs) {
+		s.pair_row = (s.h / s.unit + w) * 4;
+		for (int i = 0; i < 2; i++)
+			s.pair[i] = take(&s.bytes, s.n.n * s.pair_row);
 	}
 	return s;
 }
@@ -151,6 +169,8 @@ seq_facts(const RnnSeq *s, int vector_bytes)
 static const char *
 halves_why_not(const RnnSeq *s)
 {
+	if (s->pairs)
+		return "its operands are pairs of bf16, whose sums would be rounded";
 	if (s->n.mul || s->n.n % 2)
 		return "pairs of examples are the halves of its rows, and their number is not known, or odd";
 	return s->h % (4 * s->p.lanes) ? "its sides do not halve into whole vectors and panels" : NULL;
@@ -175,7 +195,7 @@ units_pay(const Graph *g, const RnnSeq *s)
 {
 	enum { FEW = 4, LONG = 256 << 10 };
 	const Budget *b = &machine_of(g)->budget;
-	int64_t weights = s->gates * s->h * s->h * 4, handed = s->n.n * s->h * (s->back ? s->gates : 1) * 4;
+	int64_t weights = s->gates * s->h * s->h * 4 / s->unit, handed = s->n.n * s->h * (s->back ? s->gates : 1) * 4;
 
 	if (s->n.n < FEW)
 		return weights >= LONG;
@@ -215,7 +235,7 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool keep, in
 	const char *why = halves_why_not(&s), *misfit = cx->tuned ? rnn_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
 	bool asked = cx->tuned && !misfit && t.halves;
 
-	if (halves_pay(g, &s) || asked) {
+	if ((halves_pay(g, &s) && !s.pairs) || asked) {
 		Looked *l = select_look(cx, g, op, "strassen");
 
 		if (!why && cx->may && !cx->may(cx->cx, "strassen"))

@@ -68,6 +68,8 @@ cu_cells_refuses(const Graph *g, const Op *op)
 
 	if (s.dt == DT_f64)
 		return "the operands are f64: the kernel is for f32, f16 and bf16";
+	if (val_type(g, op->in[s.w])->dtype != s.dt)
+		return "w_hh alone is of 16 bits: the kernel is for operands of one type";
 	s.rows = 1;
 	return shared_bytes(&s) > COMPOSITE_SHARED
 	               ? arena_printf(g->arena, "the states of %lld units do not fit a block's shared memory",
