@@ -130,6 +130,7 @@ typedef struct Emit {        /* one kernel function in the making */
 	void (*close)(struct Emit *e); /* at the end, of what was opened: releases matrix tiles (micro_amx.c) */
 	/* lane_eval, for what it calls itself (group.c sets it) */
 	Cell (*eval)(struct Emit *e, Val v, const Ix *ix);
+	bool fetches;        /* loads ask for the lines of their lanes, and give 0 */
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 
@@ -323,7 +324,7 @@ V valid_all(Emit *e, Valid v, bool *vec);                 /* both, as one test *
 Cell eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid, bool *vec);
 
 /* Accumulators of one reduction op (reduce.c). */
-#define MAX_UNROLL 4
+#define MAX_UNROLL 8
 typedef struct RedAcc {
 	const Op *op;
 	DType dt;                /* of the accumulator */

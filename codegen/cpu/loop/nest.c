@@ -420,15 +420,16 @@ tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix)
 		loop_set(e, t->outer[nouter], ix_s(i_rem(e, r, ext)), ix);
 		r = i_div(e, r, ext);
 	}
-	if (t->nred > 1) {
-		at.red = i_rem_k(e, r, t->nred);
-		r = i_div_k(e, r, t->nred);
-	}
+	/* pieces of the last loop run faster: they lie side by side in what one piece of the others reads */
 	at.hi = loop_extent(e, n, t->last);
 	if (t->npiece > 1) {
 		at.lo = i_mul_k(e, i_rem_k(e, r, t->npiece), t->piece);
 		at.hi = i_min(e, i_add_k(e, at.lo, t->piece), at.hi);
 		r = i_div_k(e, r, t->npiece);
+	}
+	if (t->nred > 1) {
+		at.red = i_rem_k(e, r, t->nred);
+		r = i_div_k(e, r, t->nred);
 	}
 	for (int i = nouter; i-- > 0;) {
 		V ext = loop_extent(e, n, t->outer[i]);

@@ -25,6 +25,7 @@ typedef struct Rk {              /* one kernel over kept x reduced */
 	V count;                 /* elements of [rlo, rhi) x the other reduced loops */
 	Ix ix[MAX_RANK];
 	bool kept_lanes;
+	V at; bool fetches;      /* kept lanes: where the innermost reduced loop is; rows to come are asked for */
 	bool partial; V piece; int64_t npiece;
 	/* while a phase runs */
 	int phase, pass, unroll, nu;
@@ -98,14 +99,45 @@ over_reduced(Rk *r, int i, void (*inner)(Rk *))
 	}
 	LOOP(r->e, at, reduced_lo(r, i), reduced_hi(r, i), 1) {
 		set_reduced(r, i, ix_s(at));
+		r->at = at;
 		over_reduced(r, i + 1, inner);
 	}
+}
+
+/* Asks for what the block's lanes read of a row to come: a row's lines lie one row apart, so nobody else would. The
+ * values are 0 and mean nothing: what is remembered of them is forgotten. */
+static void
+fetch_ahead(Rk *r)
+{
+	enum { AHEAD = 32 }; /* rows; on a Zen 4 8 and 16 were slower, 64 no faster */
+	Emit *e = r->e;
+	int last = r->nr - 1;
+	V ahead = i_min(e, i_add_k(e, r->at, AHEAD), i_sub_k(e, reduced_hi(r, last), 1));
+	uint32_t known[MAX_LEVEL];
+
+	for (int l = 0; l <= e->depth; l++)
+		known[l] = e->lv[l].memo.n;
+	e->fetches = true;
+	for (int u = 0; u < r->nu; u++) {
+		Ix ix[MAX_RANK];
+
+		memcpy(ix, r->set[u], sizeof ix);
+		loop_set(e, r->rl[last], ix_s(ahead), ix);
+		for (int i = 0; i < r->nred; i++)
+			if (r->red[i]->phase == r->phase)
+				lane_eval(e, r->red[i]->op->in[0], ix);
+	}
+	e->fetches = false;
+	for (int l = 0; l <= e->depth; l++)
+		e->lv[l].memo.n = known[l];
 }
 
 static void
 inner_steps(Rk *r)
 {
 	if (r->kept_lanes) {
+		if (r->fetches)
+			fetch_ahead(r);
 		for (int u = 0; u < r->nu; u++)
 			step_all(r, r->set[u], u, 0);
 		return;
@@ -439,6 +471,53 @@ phase_ops(const GroupCx *gc)
 	return (int)(gc->last - gc->first);
 }
 
+/* Operators that are computed for each element. */
+static int
+element_ops(const Rk *r)
+{
+	int n = 0;
+
+	for (uint32_t i = r->gc->first; i < r->gc->last; i++) {
+		const Op *op = &r->gc->g->op.at[i];
+
+		n += !op->dead && (op_reduces(op) || type_elements(val_type(r->gc->g, op->out[0])) ==
+		                                             type_elements(r->n->root));
+	}
+	return n;
+}
+
+/* Vectors of kept lanes that a block takes side by side: the wider, the longer the runs of memory that a row has for
+ * it, as long as accumulators and what rounding took from them stay in half of the registers, and tasks are many. */
+static int
+kept_vectors(const Rk *r)
+{
+	enum { STATES = 2, TASKS = 16 };
+	const Machine *m = machine_of(r->gc->g);
+	int64_t lanes = loop_full(r->n, r->kl[r->nk - 1]), wide = MAX_UNROLL * (int64_t)m->vector_bytes / 4;
+
+	if (element_ops(r) > 12 || r->nred > 2)
+		return 1;
+	bool fit = r->nred * STATES * MAX_UNROLL <= m->vector_registers / 2;
+
+	return fit && lanes / wide * r->npiece >= TASKS ? MAX_UNROLL : 4;
+}
+
+/* Are rows so far apart, and so many, that what comes is to be asked for? Of elementwise operators alone. */
+static bool
+fetches_pay(const Rk *r, int vectors)
+{
+	const Machine *m = machine_of(r->gc->g);
+	int64_t lanes = loop_full(r->n, r->kl[r->nk - 1]);
+
+	for (uint32_t i = r->gc->first; i < r->gc->last; i++) {
+		const Op *op = &r->gc->g->op.at[i];
+
+		if (!op->dead && !op_has((OpKind)op->kind, T_POINTWISE | T_VIEW | T_CONST) && !op_reduces(op))
+			return false;
+	}
+	return vectors > 1 && lanes * 4 > vectors * m->vector_bytes && type_elements(r->n->root) * 4 > m->l2.bytes;
+}
+
 /* A kernel that makes nothing but numbers of all elements: where each of its pieces leaves them. */
 static void
 mark_total(const Rk *r, const int *ws, KernelRec *k)
@@ -505,8 +584,11 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 
 	for (int i = 0; i < r.nr; i++)
 		inner *= loop_full(&n, r.rl[i]);
+	int vectors = r.kept_lanes ? kept_vectors(&r) : 1;
+
+	r.fetches = r.kept_lanes && fetches_pay(&r, vectors);
 	if (r.kept_lanes) {
-		int64_t w = 4 * (gc->c->l.arch->vector_bytes / 4 > 0 ? gc->c->l.arch->vector_bytes / 4 : 4);
+		int64_t w = (vectors > 4 ? vectors : 4) * (int64_t)machine_of(gc->g)->vector_bytes / 4;
 		int64_t want = 8 * machine_of(gc->g)->budget.task / (inner * cost);
 
 		piece = want > w ? want / w * w : w;
@@ -533,7 +615,7 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		r.unroll =
 		        (phase_ops(gc) <= 12 || group_random(gc)) && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
 		if (r.kept_lanes) {
-			lane_blocks(e, at.lo, at.hi, phase_ops(gc) <= 12 && nred <= 2 ? 4 : 1, kept_block, &body);
+			lane_blocks(e, at.lo, at.hi, vectors, kept_block, &body);
 		} else {
 			run_phases(&r, ws);
 			if (!r.partial)
