@@ -1,9 +1,11 @@
-/* factor.c: factors that are the same for all elements of a sum come out of it.
+/* factor.c: factors that are the same for all elements of a sum come out of it, and transpositions.
  *
  * In: lowered algebra up to stage lowered.   Out: sum(x * k) = sum(x) * k, sum(x / k) = sum(x) / k, sum(-x) = -sum(x)
  * over axes on which k has one element, for sum and mean of f32 and f64; a chain of them in one step. A sum over axes
  * of one element each is a reshape. Gradients of broadcast operands are full of such sums: taken out, many become the
- * same sum, which cse then finds, and none needs a product of full size. Rule: factor.sum.
+ * same sum, which cse then finds, and none needs a product of full size. Rule: factor.sum. A sum of what is transposed
+ * is one of the operand, over the axes that these were, where what is kept stays in order: it then reads memory as it
+ * lies. Rule: factor.transpose.
  * Equal as numbers are, not bit for bit: the products are rounded elsewhere, and 0 * infinity may arise on one side
  * only.
  * Declines: integers (their sums are exact, and wrap), narrow floats (the sum would be rounded before the factor). */
@@ -60,6 +62,49 @@ ones_only(const Type *t, const int64_t *axes, int n)
 	return true;
 }
 
+/* The transposition that makes x, if the axes that remain of it are in one order before and behind; else NULL. */
+static const Op *
+transposed(const Graph *g, Val x, const int64_t *axes, int n)
+{
+	const Op *op = val_op(g, x);
+	int rank, last = -1;
+	uint32_t gone = 0;
+
+	if (!op || op->kind != OP_transpose || !type_is_plain(val_type(g, x)) || !type_is_plain(val_type(g, op->in[0])))
+		return NULL;
+	const int64_t *perm = attr_ints(op, A_perm, &rank);
+
+	for (int i = 0; i < n; i++)
+		gone |= 1u << axes[i];
+	for (int i = 0; i < rank; i++) {
+		if (gone >> i & 1)
+			continue;
+		if (perm[i] < last)
+			return NULL;
+		last = (int)perm[i];
+	}
+	return op;
+}
+
+/* The sum or mean of x over these axes, which go; of what x is transposed from where that is t's operand. */
+static Val
+sum_of(Rewrite *rw, OpKind kind, Val x, const Op *t, const int64_t *axes, int n)
+{
+	int64_t before[MAX_RANK];
+	uint32_t gone = 0;
+
+	if (!t)
+		return build_reduce(&rw->b, kind, x, axes, n, false);
+	const int64_t *perm = attr_ints(t, A_perm, NULL);
+
+	for (int i = 0; i < n; i++)
+		gone |= 1u << perm[axes[i]];
+	for (int i = n = 0; i < MAX_RANK; i++)
+		if (gone >> i & 1)
+			before[n++] = i;
+	return build_reduce(&rw->b, kind, t->in[0], before, n, false);
+}
+
 static Val
 factor_op(Rewrite *rw, PassCtx *cx, const Op *op)
 {
@@ -78,14 +123,18 @@ factor_op(Rewrite *rw, PassCtx *cx, const Op *op)
 	if (!one)
 		while (nf < FACTORS && take(g, &full, axes, n, &x, &f[nf]))
 			nf++;
-	if ((!one && !nf) || !pass_may(cx, "factor.sum"))
+	const Op *t = one ? NULL : transposed(g, x, axes, n);
+
+	if (t && !pass_may(cx, "factor.transpose"))
+		t = NULL;
+	if ((!one && !nf && !t) || ((one || nf) && !pass_may(cx, "factor.sum")))
 		return NOVAL;
 	if (one)
 		return build_reshape(&rw->b, x, out.rank, out.axis);
 	for (int i = 0; i < n; i++)
 		kept.axis[axes[i]] = axis(1);
 	/* the sum without its factors in the form that gradients of a bias have, so that they are one */
-	x = build_reshape(&rw->b, build_reduce(&rw->b, (OpKind)op->kind, x, axes, n, false), kept.rank, kept.axis);
+	x = build_reshape(&rw->b, sum_of(rw, (OpKind)op->kind, x, t, axes, n), kept.rank, kept.axis);
 	while (nf-- > 0)
 		x = f[nf].kind == OP_neg ? build(&rw->b, OP_neg, x) : build(&rw->b, f[nf].kind, x, f[nf].k);
 	return build_reshape(&rw->b, x, out.rank, out.axis);
