@@ -7,6 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#ifdef MANTOU_CHECK
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -203,6 +206,9 @@ hold_standard_files(void)
 int
 main(int argc, char **argv)
 {
+#ifdef MANTOU_CHECK
+	mallopt(M_TRIM_THRESHOLD, 256 << 20); /* each check takes and frees as much as the one before */
+#endif
 	hold_standard_files();
 	temp_signals();
 	signal(SIGXFSZ, SIG_IGN); /* a full quota is an error of write(), here and in the linker, not a death */

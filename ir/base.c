@@ -178,13 +178,69 @@ buf_put(Buf *b, const void *bytes, size_t n)
 	b->at[b->n] = 0;
 }
 
+static void
+put_number(Buf *b, unsigned long long x, bool negative)
+{
+	char digit[24];
+	size_t at = sizeof digit;
+
+	do
+		digit[--at] = (char)('0' + x % 10);
+	while (x /= 10);
+	if (negative)
+		digit[--at] = '-';
+	buf_put(b, digit + at, sizeof digit - at);
+}
+
+/* Words and whole numbers, which most of what compilers print is, without the library's readers of formats: %s %d %u
+ * %lld, %llu. False, and nothing is there, where the format has anything else. */
+static bool
+put_simple(Buf *b, const char *fmt, va_list ap)
+{
+	size_t from = b->n;
+
+	for (const char *p = fmt; *p;) {
+		size_t n = strcspn(p, "%");
+		bool wide = p[n] && p[n + 1] == 'l' && p[n + 2] == 'l';
+		char kind = p[n] ? p[n + (wide ? 3 : 1)] : 0;
+
+		if (p[n] && !(kind && strchr(wide ? "du" : "du%s", kind))) {
+			b->n = from;
+			b->at[from] = 0;
+			return false;
+		}
+		buf_put(b, p, n);
+		p += n + (p[n] ? wide ? 4 : 2 : 0);
+		if (kind == 'd') {
+			long long x = wide ? va_arg(ap, long long) : va_arg(ap, int);
+
+			put_number(b, x < 0 ? 0 - (unsigned long long)x : (unsigned long long)x, x < 0);
+		} else if (kind == 'u') {
+			put_number(b, wide ? va_arg(ap, unsigned long long) : va_arg(ap, unsigned), false);
+		} else if (kind == 's') {
+			const char *s = va_arg(ap, const char *);
+
+			buf_put(b, s ? s : "(null)", strlen(s ? s : "(null)"));
+		} else if (kind == '%') {
+			buf_put(b, "%", 1);
+		}
+	}
+	return true;
+}
+
 void
 buf_vprintf(Buf *b, const char *fmt, va_list ap)
 {
 	va_list again;
+	bool done;
 	int n;
 
 	buf_room(b, 128);
+	va_copy(again, ap);
+	done = put_simple(b, fmt, again);
+	va_end(again);
+	if (done)
+		return;
 	va_copy(again, ap);
 	n = vsnprintf(b->at + b->n, b->cap - b->n, fmt, again);
 	va_end(again);

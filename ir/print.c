@@ -64,19 +64,28 @@ attr_same(const Attr *a, const Attr *b)
 
 /* ---------------------------------------------------------------- words, numbers */
 
+static bool
+special(unsigned char c)
+{
+	return c == '"' || c == '\\' || c < 0x20 || c == 0x7f;
+}
+
 static void
 print_quoted(Buf *b, const char *s)
 {
 	buf_put(b, "\"", 1);
 	for (; *s; s++) {
+		size_t plain = 0;
+
+		while (s[plain] && !special((unsigned char)s[plain]))
+			plain++;
+		buf_put(b, s, plain);
+		s += plain;
+		if (!*s)
+			break;
 		unsigned char c = (unsigned char)*s;
 
-		if (c == '"' || c == '\\')
-			buf_printf(b, "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			buf_printf(b, "\\x%02x", c);
-		else
-			buf_put(b, s, 1);
+		buf_printf(b, c == '"' || c == '\\' ? "\\%c" : "\\x%02x", c);
 	}
 	buf_put(b, "\"", 1);
 }

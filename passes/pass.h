@@ -57,6 +57,7 @@ typedef struct PassCtx {
 	VEC(Decision) choice;
 	const char *print_after;           /* pass name, "all", or NULL */
 	bool time_passes, check;           /* check: verify and round-trip after every pass */
+	Buf *read_back;                    /* the text that check has read back last; the runner's */
 	const char *stop_stage;            /* run no pass beyond this stage; NULL = all */
 	const char *only;                  /* opt --passes: comma-separated; NULL = the pipeline */
 	bool failed;                       /* a pass reported a user error through module->diags */

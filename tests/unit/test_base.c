@@ -2,6 +2,7 @@
 #include "unit.h"
 #include "ir.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,31 @@ doubles_read_back(void **state)
 		assert_true(isnan(x) ? strcmp(b.at, "nan") == 0 : strtod(b.at, NULL) == x);
 		buf_free(&b);
 	}
+}
+
+/* Buf's own reader of simple formats says what the library's does. */
+static void
+formats_are_the_librarys(void **state)
+{
+	(void)state;
+	Buf b = {0};
+	char want[400];
+
+#define SAME(...) \
+	do { \
+		snprintf(want, sizeof want, __VA_ARGS__); \
+		b.n = 0; \
+		buf_printf(&b, __VA_ARGS__); \
+		assert_string_equal(b.at, want); \
+		assert_int_equal(b.n, strlen(want)); \
+	} while (0)
+	SAME("plain");
+	SAME("%s, %d%% of %u: %lld %llu", "a", INT_MIN, UINT_MAX, LLONG_MIN, ULLONG_MAX);
+	SAME("%d%u%lld%llu%s", 0, 0u, 0ll, 0ull, "");
+	SAME("%s=%d, %5d, %.3g", "kept until the format is known", -12, 7, 0.5);
+	SAME("%ld %zu %x %c%s", -3l, (size_t)4, 255, 'c', "end");
+#undef SAME
+	buf_free(&b);
 }
 
 static void
@@ -262,6 +288,7 @@ main(void)
 	        cmocka_unit_test(vectors_keep_what_was_pushed),
 	        cmocka_unit_test(doubles_read_back),
 	        cmocka_unit_test(json_is_escaped),
+	        cmocka_unit_test(formats_are_the_librarys),
 	        cmocka_unit_test(interned_strings_are_one),
 	        cmocka_unit_test(misspelt_names_are_recognised),
 	        cmocka_unit_test(files_are_written_whole),
