@@ -29,6 +29,7 @@
 #include "memory.h"
 #include "../../codegen/cpu/cpu.h"
 #include "../../runtime/rt.h"
+#include <malloc.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -327,8 +328,10 @@ check_gaps(Run *r, const Graph *g, const char *line, const char *what, const RtR
 	}
 }
 
+/* known: what the reference makes of x for v->n examples; NULL: it is asked here. */
 static void
-run_module(Run *r, const char *line, Module *m, const char *arch, const Variant *v, DType lowest, double **x)
+run_module(Run *r, const char *line, Module *m, const char *arch, const Variant *v, DType lowest, double **x,
+           Interp *known)
 {
 	Graph *g = m->graph.at[0];
 	const Target *t = target_named(TEST_TARGET);
@@ -373,11 +376,11 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	size_t mapped;
 	uint8_t *arena = guarded_arena(m->arena_bytes, &mapped);
 	RtRun run = {.arena = arena, .n = n, .batch = full};
-	Interp *in = interp_new(m, true);
+	Interp *in = known ? known : interp_new(m, true);
 
 	memset(arena, POISON, (size_t)m->arena_bytes);
 	memset(arena, 0, 64);
-	error = run_graph(in, g, n, x);
+	error = known ? NULL : run_graph(in, g, n, x);
 	if (error) {
 		failed(r, line, "%s: the reference says %s", what, error);
 		return;
@@ -400,7 +403,8 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	else
 		check_results(r, g, in, line, what, &run, lowest, scale, x);
 	check_gaps(r, g, line, what, &run);
-	interp_free(in);
+	if (!known)
+		interp_free(in);
 	code_free(&code);
 	munmap(arena + m->arena_bytes - (mapped - (size_t)sysconf(_SC_PAGESIZE)), mapped);
 }
@@ -495,7 +499,7 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 					composite |=
 					        op_has((OpKind)m->graph.at[0]->op.at[i].kind, T_COMPOSITE | T_STATE);
 			if (!composite && kept == v->composites)
-				run_module(r, line, m, arch, &one, lowest, in);
+				run_module(r, line, m, arch, &one, lowest, in, NULL);
 		}
 	}
 	arena_free(r->arena);
@@ -594,6 +598,47 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 		run_text_as(r, text, bytes, arch, &variants[i], NULL);
 }
 
+/* What the runs of one text have in common: inputs, and the reference's results for n examples. */
+static struct { Arena *arena; const char *text; size_t bytes; int64_t n; double **x; Interp *in; } known;
+
+static void
+known_drop(void)
+{
+	if (known.in)
+		interp_free(known.in);
+	arena_free(known.arena);
+	memset(&known, 0, sizeof known);
+}
+
+static void
+known_make(Run *r, const char *text, size_t bytes, int64_t n)
+{
+	Arena *keep = r->arena;
+	const char *range = strstr(text, "\n; range ");
+
+	if (known.text && known.n == n && known.bytes == bytes && !memcmp(known.text, text, bytes))
+		return;
+	known_drop();
+	r->arena = known.arena = arena_new();
+	Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
+	Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
+
+	if (range && sscanf(range, "\n; range %lf %lf", &c.low[0], &c.high[0]) != 2)
+		die("a range without two numbers");
+	known.text = arena_strndup(r->arena, text, bytes);
+	known.bytes = bytes;
+	known.n = n;
+	known.x = room(r, m->graph.at[0]);
+	fill_inputs(&c, m->graph.at[0], known.x);
+	hold_inputs(m->graph.at[0], known.x);
+	known.in = interp_new(m, true);
+	if (run_graph(known.in, m->graph.at[0], n, known.x)) { /* each run will tell */
+		interp_free(known.in);
+		known.in = NULL;
+	}
+	r->arena = keep;
+}
+
 /* kernel: in place of that of a line "; tiles ". */
 static void
 run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Variant *variant, const char *kernel)
@@ -603,8 +648,7 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 
 	r->arena = arena_new();
 	Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
-	const char *tiles = strstr(text, "\n; tiles "), *range = strstr(text, "\n; range "),
-	           *exact = strstr(text, "\n; bounds f32");
+	const char *tiles = strstr(text, "\n; tiles "), *exact = strstr(text, "\n; bounds f32");
 
 	given_kernel = kernel ? kernel : tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
 	if (!m)
@@ -612,19 +656,13 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 	/* alone and as it is, where a kernel is given or a space walked */
 	v.composites = (given_kernel || points) && m->graph.at[0]->op.n == 1 &&
 	               op_has((OpKind)m->graph.at[0]->op.at[0].kind, T_COMPOSITE);
-	Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
-
-	if (range && sscanf(range, "\n; range %lf %lf", &c.low[0], &c.high[0]) != 2)
-		die("a range without two numbers");
 	const Graph *g = m->graph.at[0];
-	double **x = room(r, g);
 	DType lowest = exact ? DT_f32 : lowest_of(g);
 
 	if (v.n > m->batch || (v.n == 1 && m->batch > 1))
 		v.n = m->batch;
-	fill_inputs(&c, g, x);
-	hold_inputs(g, x);
-	run_module(r, m->name, m, arch, &v, lowest, x);
+	known_make(r, text, bytes, v.n);
+	run_module(r, m->name, m, arch, &v, lowest, known.x, known.in);
 	arena_free(r->arena);
 	r->arena = keep;
 }
@@ -689,6 +727,7 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 		}
 		p = next;
 	}
+	known_drop();
 	free(text);
 }
 
@@ -730,6 +769,7 @@ run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 	const Target *t = target_named(TEST_TARGET);
 	bool own = false;
 
+	mallopt(M_TRIM_THRESHOLD, 256 << 20); /* a run takes and frees as much as the one before */
 	for (int a = 1; a < argc; a++) {
 		bool shared = strstr(argv[a], "numeric/"), before[OP_COUNT];
 
