@@ -5,7 +5,7 @@
 # --long adds what takes more than minutes; --quick runs the groups that take less than a minute together.
 # A group is a folder's run.sh (its last line is `N passed, N failed, N skipped`), a folder's meson.build (unit,
 # numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. Groups that are named run one
-# after the other, all of them two at a time, the longest first. The last line counts them all; exit status 1 if any failed.
+# after the other, all of them three at a time (some wait more than they compute), the longest first. The last line counts them all; exit status 1 if any failed.
 set -u
 cd "$(dirname "$0")/.."
 bless= long= only= quick=
@@ -110,6 +110,15 @@ if [ ! -f "$build/build.ninja" ]; then
 fi
 ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "$build/ninja.log" | head -n 40; echo "build failed: $build/ninja.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
+# Where python3 is a script that looks for the program at each start (pyenv's takes 0.1 s of CPU time), the program itself.
+real=$(python3 -c 'import sys; print(sys.executable)' 2>/dev/null)
+if [ -x "$real" ] && head -c 2 "$(command -v python3)" | grep -q '^#!'; then
+	mkdir -p "$build/bin"
+	printf '#!/bin/sh\nexec "%s" "$@"\n' "$real" >"$build/bin/python3"
+	chmod +x "$build/bin/python3"
+	PATH=$build/bin:$PATH
+fi
+
 # cpu_seconds LOG: used = what this shell's children have used of the CPUs until now (a subshell's `times` is its own)
 cpu_seconds() {
 	times >"$1.times"
@@ -136,13 +145,13 @@ counts=$build/counts taken=$build/taken
 : >"$counts"
 rm -rf "$taken"
 mkdir "$taken"
-lanes=2
+lanes=3
 if [ -n "$only" ]; then
 	all=$(printf '%s\n' $only | awk '!seen[$0]++') lanes=1
 elif [ -n "$quick" ]; then
 	all="eval runtime layout cpu-algos cpu-asked cpu-narrow cuda-algos lang unit cudasim numeric gradient golden"
 else
-	all="cuda meson sink conformance cli cudnn train nccl gpu models distribute device bench tune race data"
+	all="cuda meson sink conformance cudnn nccl cli race models distribute gpu bench scale tune train device data"
 	for g in tests/*/run.sh; do
 		g=${g#tests/}
 		g=${g%/run.sh}
@@ -150,7 +159,8 @@ else
 	done
 	all="$all layout"
 fi
-if [ $lanes = 2 ] && [ "$(nproc)" -gt 1 ]; then
+if [ $lanes = 3 ] && [ "$(nproc)" -gt 1 ]; then
+	lane $all &
 	lane $all &
 	lane $all
 	wait
