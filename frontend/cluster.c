@@ -4,8 +4,8 @@
  * processes seconds a step, with an interval.
  * A step is (1 + busy) compute, times what the slowest of P processes takes more (the expected largest of P normal
  * numbers of deviation `spread`), the part of the exchange that is not hidden, what the exchange costs the kernels
- * (drag), the update. The exchange is simulated bucket by bucket: a bucket goes when it is complete and the one before
- * is through. Buckets are cut as passes/overlap.c does, for this cluster's links. Where the exchange is that of
+ * (drag, work), the update. The exchange is simulated bucket by bucket: a bucket goes when it is complete and the one
+ * before is through. Buckets are cut as passes/overlap.c does, for this cluster's links. Where the exchange is that of
  * mantou's programs, updates of a bucket run while later ones travel.
  * What a description cannot know, busy, spread and drag, is uncertain: each is drawn from a lognormal distribution
  * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size,
@@ -51,6 +51,7 @@ typedef struct Known {
 	int64_t processes, nodes, busiest;
 	double load;                                  /* part of a node that is busy besides: 0 alone, 1 full */
 	double slow, compute, exposed, far, examples; /* far: bytes exchanged with other nodes by a process */
+	double hidden;                                /* bytes exchanged by a process while its kernels run */
 	uint32_t nbucket, *cut;
 } Known;
 
@@ -82,7 +83,7 @@ static void
 exchange_simulate(Arena *a, const Cluster *c, const StepTimes *t, Known *k)
 {
 	double *bytes = arena_array(a, double, t->n + 1), *ready = arena_array(a, double, t->n + 1), start, per,
-	       end = 0, all = 0, updated = t->train;
+	       end = 0, all = 0, updated = t->train, through = 0;
 	bool apart = t->apart && !c->levels;
 
 	k->cut = arena_array(a, uint32_t, t->n + 1);
@@ -110,10 +111,14 @@ exchange_simulate(Arena *a, const Cluster *c, const StepTimes *t, Known *k)
 			last = ready[i] > last ? ready[i] : last;
 		}
 		end = (end > last ? end : last) + start + sum * per;
+		through += start + sum * per;
 		updated = (updated > end ? updated : end) + (apart && all > 0 ? t->update * sum / all : 0);
 	}
 	k->exposed = updated - t->train - (apart && all > 0 ? t->update : 0);
 	k->exposed = k->exposed > 0 ? k->exposed : 0;
+	if (!c->levels && through > 0)
+		k->hidden = all * 2 * (double)(k->processes - 1) / (double)k->processes *
+		            fmax(0, 1 - k->exposed / through);
 }
 
 static Known
@@ -132,15 +137,16 @@ known_of(Arena *a, const Cluster *c, const StepTimes *t, int64_t p)
 	return k;
 }
 
+/* work: as uncertain as drag, in proportion */
 typedef struct Unknown {
-	double busy, spread, drag;
+	double busy, spread, drag, work;
 } Unknown;
 
 static double
 step_of(const Known *k, const StepTimes *t, Unknown u, double plan)
 {
 	return plan * (k->compute * (1 + u.busy * k->load) * (1 + u.spread * k->slow) + t->update) + k->exposed +
-	       u.drag * k->far;
+	       u.drag * k->far + u.work * k->hidden;
 }
 
 /* ---- chance */
@@ -178,7 +184,9 @@ unknown_of(const Cluster *c, const double z[UNKNOWNS])
 
 	for (int i = 0; i < UNKNOWNS; i++)
 		x[i] = f[i]->at * (f[i]->by == GIVEN && !c->measured.n ? 1 : exp(widths[i] * z[i]));
-	return (Unknown){x[0], x[1], x[2]};
+	double near = c->work.by == GIVEN && !c->measured.n ? 1 : exp(widths[2] * z[2]);
+
+	return (Unknown){x[0], x[1], x[2], c->work.at * near};
 }
 
 static double
@@ -257,7 +265,7 @@ forecast_of(Arena *a, const Cluster *c, const StepTimes *t, const Known *k, cons
 	f.least = step[DRAWS / 10];
 	f.most = step[DRAWS - 1 - DRAWS / 10];
 	f.compute = k->compute * (1 + u.busy * k->load);
-	f.drag = u.drag * k->far;
+	f.drag = u.drag * k->far + u.work * k->hidden;
 	f.slowest = f.step - f.compute - f.drag - f.exposed - f.update; /* parts add up */
 	if (f.slowest < 0) {
 		f.compute += f.slowest;
@@ -284,16 +292,16 @@ cluster_predict(Arena *a, Cluster *c, const StepTimes *t, const int64_t *process
 	Forecast *f = arena_array(a, Forecast, (uint32_t)n + 1);
 	Known *seen = arena_array(a, Known, c->measured.n + 1);
 	Unknown *draw = arena_array(a, Unknown, DRAWS), middle;
-	Figure *fitted[UNKNOWNS] = {&c->busy, &c->spread, &c->drag};
-	double *x = arena_array(a, double, DRAWS), *to[UNKNOWNS] = {&middle.busy, &middle.spread, &middle.drag};
+	Figure *fitted[] = {&c->busy, &c->spread, &c->drag, &c->work};
+	double *x = arena_array(a, double, DRAWS), *to[] = {&middle.busy, &middle.spread, &middle.drag, &middle.work};
 	Chance r = {1};
 
 	for (uint32_t i = 0; i < c->measured.n; i++)
 		seen[i] = known_of(a, c, t, c->measured.at[i].processes);
 	draw_unknowns(c, t, seen, &r, draw);
-	for (int k = 0; k < UNKNOWNS; k++) {
+	for (int k = 0; k <= UNKNOWNS; k++) {
 		for (int i = 0; i < DRAWS; i++)
-			x[i] = k == 0 ? draw[i].busy : k == 1 ? draw[i].spread : draw[i].drag;
+			x[i] = (double[]){draw[i].busy, draw[i].spread, draw[i].drag, draw[i].work}[k];
 		*to[k] = middle_of(x, DRAWS);
 	}
 	for (int i = 0; i < n; i++) {
@@ -301,7 +309,7 @@ cluster_predict(Arena *a, Cluster *c, const StepTimes *t, const int64_t *process
 
 		f[i] = forecast_of(a, c, t, &k, draw, middle, &r);
 	}
-	for (int k = 0; k < UNKNOWNS && c->measured.n; k++)
+	for (int k = 0; k <= UNKNOWNS && c->measured.n; k++)
 		*fitted[k] = (Figure){*to[k], FITTED};
 	return f;
 }

@@ -21,13 +21,14 @@ typedef struct Measured {
 	int line;
 } Measured; /* examples/s of all together */
 
-/* drag: seconds of a step for each byte that a process exchanges with other nodes, whatever is hidden. */
+/* drag: seconds of a step for each byte that a process exchanges with other nodes, whatever is hidden. work: where the
+ * exchange is direct, for each byte that a process exchanges with any other while its kernels run: CPUs do both. */
 typedef struct Cluster {
 	int64_t nodes, per; /* machines, processes on each; 0: no file says */
 	Figure rate;        /* examples/s of one process */
 	int64_t batch;      /* examples of a process's step; 0: the model's batch is shared out */
 	Link inside, between;
-	Figure sum, spread, busy, drag; /* bytes/s; shares of a step */
+	Figure sum, spread, busy, drag, work; /* bytes/s; shares of a step */
 	bool levels;                    /* sums inside a node first, then between nodes */
 	VEC(Measured) measured;
 } Cluster;

@@ -156,6 +156,8 @@ put_head(Buf *b, const Report *r)
 	put_figure(b, "kernels   ", c->busy, 0.01, " % longer where a node is full");
 	put_figure(b, ", spread", c->spread, 0.01, " %");
 	put_figure(b, ", drag", c->drag, 1e-9, " ms/MB");
+	if (!c->levels)
+		put_figure(b, ", work", c->work, 1e-9, " ms/MB");
 	buf_printf(b, "\n");
 	for (uint32_t i = 0; i < c->measured.n; i++)
 		buf_printf(b, "%-10s %" PRId64 " processes %.6g examples/s\n", "measured", c->measured.at[i].processes,
@@ -225,6 +227,7 @@ put_json(Buf *b, const Report *r)
 	put_figure_json(b, "busy", c->busy);
 	put_figure_json(b, "spread", c->spread);
 	put_figure_json(b, "drag_s_per_byte", c->drag);
+	put_figure_json(b, "work_s_per_byte", c->work);
 	buf_printf(b, ", \"measured\": [");
 	for (uint32_t i = 0; i < c->measured.n; i++)
 		buf_printf(b, "%s{\"processes\": %" PRId64 ", \"examples_per_s\": %.9g}", i ? ", " : "",

@@ -71,6 +71,7 @@ link inside 5us 1GB|'1GB' is no number of KB/s, MB/s, GB/s, TB/s, Mb/s or Gb/s t
 spread 1.5|'1.5' is no number of % that 'spread' can have
 busy -3%|'-3%' is no number of % that 'busy' can have
 drag 1ms|'1ms' is no number of us/MB or ms/MB that 'drag' can have
+work 2|'2' is no number of us/MB or ms/MB that 'work' can have
 exchange tree|this line reads: exchange direct|levels
 mesured 2 100|'mesured' begins no line; did you mean 'measured'?
 measured 2|this line reads: measured PROCESSES EXAMPLES_A_SECOND
@@ -88,8 +89,8 @@ cluster "node 2 of 2" "rate 1000 batch 8"
 says 2 "--processes: 5 are more than the cluster's 4 (2 nodes of 2)" --cluster "$dir/cluster" --processes 5
 says 2 "--batch and --shards do not go with the cluster's" --cluster "$dir/cluster" --shards 2
 # one process is as fast as was said; nothing uncertain: 8 examples in 8 ms, times busy; what is assumed is marked so
-cluster "node 2 of 2" "rate 1000 batch 8" "busy 50%" "spread 0%" "drag 0ms/MB" "link inside 0us 9000TB/s" "link between 0us 9000TB/s" "sum 9000TB/s"
-says 0 "kernels    50 % longer where a node is full (given), spread 0 % (given), drag 0 ms/MB (given)" --cluster "$dir/cluster"
+cluster "node 2 of 2" "rate 1000 batch 8" "busy 50%" "spread 0%" "drag 0ms/MB" "work 0ms/MB" "link inside 0us 9000TB/s" "link between 0us 9000TB/s" "sum 9000TB/s"
+says 0 "kernels    50 % longer where a node is full (given), spread 0 % (given), drag 0 ms/MB (given), work 0 ms/MB (given)" --cluster "$dir/cluster"
 "$mantou" scale tests/scale/dense.net -D layers=4 --arch x86-64-v3 --cluster "$dir/cluster" --json --processes 1,2,4 >"$dir/out" 2>&1
 if python3 - "$dir/out" <<'END'
 import json, sys
