@@ -5,13 +5,18 @@
  * or shards the gradients are averaged in states NAME.grad and graph `update` applies them, the loop calls it once in a
  * batches. The rules are grad*.c of ir/. A forward sweep marks the values that depend on a trained parameter through
  * something differentiable; the backward sweep visits those alone, so gradients that nobody needs are never built.
- * Backward ops carry the location and the layer of the forward op they belong to.
+ * Backward ops carry the location and the layer of the forward op they belong to. Gradients of slices that lie beside
+ * each other along one axis are put together by one concat, zeros between them, where each alone would be a pad to the
+ * whole tensor and all of them a chain of sums.
  * Where gradients are f16, they are those of the loss times a scale, a state; in f32 they are divided by it again
  * before anything looks at them. A gradient that is not finite is a result of the graph, and the optimizer leaves the
  * step out. A parameter is left alone, weight decay included, if it is frozen or the loss does not reach it. */
+#include <stdlib.h>
 #include <string.h>
 #include "passes.h"
 
+/* What one slice of a value gives its gradient. */
+typedef struct Piece { struct Piece *next; Val grad; int64_t axis, start, end; Loc loc; const char *path; } Piece;
 typedef struct Trained { State *state; Val grad; Loc loc; const char *path; } Trained;
 typedef struct Diff {
 	Module *m;
@@ -21,6 +26,7 @@ typedef struct Diff {
 	bool *active;            /* by Val.id of the forward graph */
 	bool *named;             /* by Val.id behind the backward half: it bears a parameter's name */
 	Val *grad;               /* likewise */
+	Piece **piece;           /* likewise: to be added to grad before anything reads it */
 	Trained *trained; uint32_t ntrained;
 	bool scaled;             /* the loss is scaled: see passes.h, LOSS_SCALE */
 } Diff;
@@ -61,6 +67,94 @@ mark_active(Diff *d)
 	}
 }
 
+/* ---------------------------------------------------------------- gradients of slices */
+static int
+by_place(const void *x, const void *y)
+{
+	const Piece *a = *(Piece *const *)x, *b = *(Piece *const *)y;
+
+	if (a->axis != b->axis)
+		return a->axis < b->axis ? -1 : 1;
+	if (a->start != b->start)
+		return a->start < b->start ? -1 : 1;
+	return a->grad.id < b->grad.id ? -1 : a->grad.id > b->grad.id;
+}
+
+/* The pieces of one axis, which do not overlap and are in order, as a tensor like v. */
+static Val
+join_pieces(Diff *d, Val v, Piece *const *p, int n)
+{
+	Type gap = *val_type(d->g, v);
+	int64_t ax = p[0]->axis, whole = gap.axis[ax].n, at = 0;
+	Val *part = arena_array(d->scratch, Val, 2 * n + 1);
+	int k = 0;
+
+	if (n == 1)
+		return build_op(&d->b, OP_pad, &p[0]->grad, 1, ATTRS(AI(axis, ax), AI(before, p[0]->start),
+		                AI(after, whole - p[0]->end), AI(step, 1)), NULL);
+	for (int i = 0; i <= n; i++) {
+		int64_t next = i < n ? p[i]->start : whole;
+
+		gap.axis[ax].n = next - at;
+		if (next > at)
+			part[k++] = build_full(&d->b, gap, 0);
+		if (i < n) {
+			part[k++] = p[i]->grad;
+			at = p[i]->end;
+		}
+	}
+	return build_op(&d->b, OP_concat, part, k, ATTRS(AI(axis, ax)), NULL);
+}
+
+/* The gradient of v, of which every user has been seen. Pieces that overlap make several tensors. */
+static Val
+gradient_of(Diff *d, Val v)
+{
+	Val *sum = &d->grad[v.id];
+	int n = 0, left = 0;
+
+	for (const Piece *p = d->piece[v.id]; p; p = p->next)
+		n++;
+	Piece **all = arena_array(d->scratch, Piece *, n), **run = arena_array(d->scratch, Piece *, n);
+
+	for (Piece *p = d->piece[v.id]; p; p = p->next)
+		all[left++] = p;
+	d->piece[v.id] = NULL;
+	qsort(all, (size_t)n, sizeof *all, by_place);
+	while (left) {
+		int taken = 0, kept = 0;
+
+		for (int k = 0; k < left; k++)
+			if (!taken || (run[taken - 1]->axis == all[k]->axis && run[taken - 1]->end <= all[k]->start))
+				run[taken++] = all[k];
+			else
+				all[kept++] = all[k];
+		left = kept;
+
+		d->b.loc = run[0]->loc;
+		d->b.path = run[0]->path;
+		Val joined = join_pieces(d, v, run, taken);
+
+		*sum = sum->id ? build(&d->b, OP_add, *sum, joined) : joined;
+	}
+	return *sum;
+}
+
+/* Of a slice: keeps the gradient until those of the others are there. One with steps is added by itself. */
+static bool
+keep_piece(Diff *d, const Op *op, Val dout)
+{
+	if (op->kind != OP_slice || attr_int(op, A_step) != 1)
+		return false;
+	int64_t ax = attr_int(op, A_axis), start = attr_int(op, A_start);
+	Piece *p = arena_new_of(d->scratch, Piece);
+
+	*p = (Piece){d->piece[op->in[0].id], dout, ax, start, start + val_type(d->g, op->out[0])->axis[ax].n,
+	             op->loc, op->path};
+	d->piece[op->in[0].id] = p;
+	return true;
+}
+
 static void
 backward_op(Diff *d, Op op)
 {
@@ -68,12 +162,12 @@ backward_op(Diff *d, Op op)
 	bool *need = arena_array(d->scratch, bool, op.nin), any = false, reached = false;
 
 	for (int k = 0; k < op.nout; k++) {
-		dout[k] = d->grad[op.out[k].id];
+		dout[k] = gradient_of(d, op.out[k]);
 		reached |= dout[k].id != 0;
 	}
 	for (int k = 0; reached && k < op.nin; k++)
 		any |= need[k] = d->active[op.in[k].id] && grad_passes(d->g, &op, k);
-	if (!any)
+	if (!any || keep_piece(d, &op, dout[0]))
 		return;
 	d->b.loc = op.loc;
 	d->b.path = op.path;
@@ -199,6 +293,7 @@ differentiate(Diff *d)
 		return NOVAL;
 	d->active = arena_array(d->scratch, bool, d->g->val.n);
 	d->grad = arena_array(d->scratch, Val, d->g->val.n);
+	d->piece = arena_array(d->scratch, Piece *, d->g->val.n);
 	mark_active(d);
 	if (!d->active[loss.id])
 		return loss;
