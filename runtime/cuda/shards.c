@@ -604,11 +604,15 @@ put_copy(Chain *h, CuPtr to, CuPtr from, long long bytes)
 	return put_kernel(h, h->c->shards.copy, bytes / 16 + 2, (void *[]){&to, &from, &bytes}, "loop_copy");
 }
 
-/* What graph train may read: no slots, but single numbers, which the loss scale is. */
+/* What graph train may read: no slots, but single numbers, which the loss scale is; not another process's, behind which
+ * there may be no memory. */
 static bool
-shard_reads(const RtState *s)
+shard_reads(const Cuda *c, const RtState *s)
 {
-	return s->kind != RT_GRAD && s->kind != RT_CARRY && (s->kind != RT_SLOT || s->t.count == 1);
+	int64_t at = s->t.offset, n;
+
+	return s->kind != RT_GRAD && s->kind != RT_CARRY && (s->kind != RT_SLOT || s->t.count == 1) &&
+	       rt_cuts_own(c->h, &at, at + s->t.bytes, &n) && at == s->t.offset;
 }
 
 /* The loop's state, and those of the model that graph train reads, to copy k of the arena. */
@@ -622,7 +626,7 @@ copy_states(Chain *h, int64_t k)
 
 	for (int i = 0; i <= p->nstate && good; i++) {
 		const RtState *s = &p->state[i < p->nstate ? i : 0];
-		bool reads = i < p->nstate && shard_reads(s);
+		bool reads = i < p->nstate && shard_reads(h->c, s);
 
 		if (reads && begin >= 0 && s->t.offset >= end && s->t.offset - end < 64) { /* next to the last one */
 			end = s->t.offset + s->t.bytes;

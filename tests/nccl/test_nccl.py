@@ -197,6 +197,26 @@ train { batch = 6  epochs = 2  optimizer = adam(rate = 0.001)  shards = 3 }
 
 
 @test
+def slots_of_one_number():
+    """Shards in step have a copy of the arena each; a slot of one number may be another process's, without memory."""
+    with open("numbers.net", "w") as f:
+        f.write("""model numbers(x: f32[N, 64], label: i32[N]) {
+    h = x |> dense(1) |> dense(200) |> batch_norm |> relu |> dense(65) |> relu
+    logits = h |> dense(10) as head
+    loss   cross_entropy(logits, label)
+    output logits
+}
+data { reader = synthetic(examples = 24) }
+train { batch = 10  epochs = 2  optimizer = rmsprop(rate = 0.001)  shards = 5  batch_stats = batch }
+""")
+    image = program("numbers", "--shard-optimizer")
+    train(1, image, "one")
+    for p, sink in ((2, "2"), (3, "off")):
+        train(p, image, "many", "--sink", sink)
+        assert bits("many") == bits("one"), "%d processes: checkpoints differ" % p
+
+
+@test
 def slots_without_such_memory():
     """A device whose addresses have memory always."""
     train(1, program("owned"), "one")
