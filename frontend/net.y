@@ -334,12 +334,27 @@ meant_item(const Parser *p, bool wants_colon)
 	return NULL;
 }
 
-/* What was probably meant by a separator. */
+static bool
+name_begins(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static bool
+ends_value(const char *t)
+{
+	char c = *t ? t[strlen(t) - 1] : 0;
+
+	return name_begins(c) || (c >= '0' && c <= '9') || c == ')' || c == ']' || c == '"';
+}
+
+/* What was probably meant by a separator, or where one is missing. */
 static const char *
 meant_between(const Parser *p)
 {
 	static const char *const heads[] = {"for", "if", "else", "repeat", "while"};
 	const char *t = p->text;
+	bool number = *t >= '0' && *t <= '9';
 
 	if (!strcmp(t, ",") && !p->bracket && p->settings)
 		return "nothing stands between settings";
@@ -347,8 +362,23 @@ meant_between(const Parser *p)
 		return "each output is a statement of its own";
 	if (!strcmp(t, ",") && !p->bracket && !p->paren && !strcmp(p->first, "loss"))
 		return "each loss is a statement of its own, and all are added";
-	if (!strcmp(t, ":") && ONE_OF(p->first, heads))
+	if (!strcmp(t, "else") && p->fresh)
+		return "else stands behind the } of an if";
+	if (!p->bracket && !p->paren && ONE_OF(p->first, heads) && (!strcmp(t, ":") || name_begins(*t)) && !p->fresh &&
+	    strcmp(p->before, p->first))
 		return "a body stands in { }";
+	if (!strcmp(t, ",") && p->bracket > 0 && !p->paren)
+		return "[ ] takes one item of a list; slice(x, axis, start, end) takes a part of a tensor";
+	if (p->fresh && (p->paren > 0 || p->bracket > 0) && (name_begins(*t) || *t == '}'))
+		return p->bracket > 0 ? "a ] is missing before it" : "a ) is missing before it";
+	if (!strcmp(t, "for") && p->bracket > 0)
+		return "a list is made in a loop: h = []  for k in range(3) { h = h + [k] }";
+	if ((p->paren > 0 || p->bracket > 0) && (name_begins(*t) || number) && ends_value(p->before))
+		return "a comma stands between values";
+	if (number && name_begins(*p->before) && !p->equals)
+		return p->settings ? "a setting is set with =: epochs = 3" : NULL;
+	if (number && name_begins(*p->before))
+		return "arguments stand in ( ): x |> dense(8)";
 	if (!strcmp(t, ":") && p->bracket > 0)
 		return "slice(x, axis, start, end) takes a part of a tensor";
 	return NULL;
@@ -373,8 +403,6 @@ meant(const Parser *p, bool wants_set, bool wants_colon)
 		return "what is computed has a name: output best = argmax(x)";
 	if (!strcmp(p->first, "while") || !strcmp(t, "while"))
 		return "loops have turns that are known when compiling: for k in range(3) { } or repeat 3 { }";
-	if (!strcmp(t, "for") && p->bracket > 0)
-		return "a list is made in a loop: h = []  for k in range(3) { h = h + [k] }";
 	if (!strcmp(t, "const") && p->brace > 0)
 		return "a constant stands outside of bodies; here a name is set by = alone: h = 3";
 	if (!strcmp(t, "def") || !strcmp(t, "class") || !strcmp(p->before, "def") || !strcmp(p->before, "class"))
@@ -385,9 +413,11 @@ meant(const Parser *p, bool wants_set, bool wants_colon)
 		return "a call gives a value, which needs a name: h = f(x)";
 	if (!strcmp(t, ":") && wants_set && !p->equals)
 		return "a name is set by = alone: h = x";
+	if (!strcmp(t, "==") && wants_set)
+		return "a name is set by = alone: h = x";
 	if (*t && !t[1] && strchr("+-*/", *t) && wants_set)
 		return "a name is set by = alone: h = h + x";
-	if (!strcmp(t, "/") && p->fresh)
+	if ((!strcmp(t, "/") || !strcmp(t, "-")) && p->fresh)
 		return "a comment begins with #";
 	if (!strcmp(t, "/") && !strcmp(p->before, "/"))
 		return "a comment begins with #; x / y of integers floors, floor(x / y) does of others";
@@ -465,6 +495,7 @@ skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, bool keywords)
 	for (;; first = false) {
 		if (token == NET_EMPTY || !first)
 			token = net_lex(v, at, p);
+		p->paren = p->bracket = 0;
 		if (token == NET_EOF || (token == '}' && p->brace < depth))
 			return token;
 		if (p->brace > depth || (first && !p->fresh))
@@ -488,6 +519,6 @@ skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
 		if (token == NAME && p->fresh && at->col == 1 && (!strcmp(v->s, "data") || !strcmp(v->s, "train")))
 			break;
 	}
-	p->brace = 0;
+	p->brace = p->paren = p->bracket = 0;
 	return token;
 }

@@ -184,6 +184,18 @@ take_label(Sema *s, const Node *n, const char **label, const char **path, uint64
 
 /* ---------------------------------------------------------------- arguments */
 
+/* Where that stands which is no argument of the operator, if it is known. */
+static const char *
+elsewhere(const char *op, const char *name)
+{
+	const Builtin *b = builtin_named(op);
+
+	for (int i = 0; b && i < b->nparam; i++)
+		if (!strcmp(b->param[i], name))
+			return NULL;
+	return b ? advice(op, name) : NULL;
+}
+
 /* Evaluates the arguments in the order written. False if one is broken or several values. */
 static bool
 eval_arguments(Sema *s, const Node *n, const Value *piped, Given *out)
@@ -192,7 +204,13 @@ eval_arguments(Sema *s, const Node *n, const Value *piped, Given *out)
 	int k = 0;
 
 	for (const Arg *a = n->args.first; a; a = a->next, k++) {
-		Value v = k == 0 && piped ? *piped : sema_eval(s, a->value);
+		const char *why = a->name ? elsewhere(n->s, a->name) : NULL;
+		Value v = value_broken(a->value->loc);
+
+		if (why) /* activation = relu: its value would be the wrong mistake */
+			sema_error(s, a->loc, "%s: there is no argument `%s`: %s", n->s, a->name, why);
+		else
+			v = k == 0 && piped ? *piped : sema_eval(s, a->value);
 
 		if (v.kind == V_TUPLE) {
 			sema_error(s, a->value->loc, "%d values as one argument of `%s`: give each a name first", v.n,
@@ -228,15 +246,11 @@ bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char
 			sema_error(s, given[k].loc, "%s: argument `%s` is given twice", n->s, param[i]);
 		} else if (given[k].name) {
 			const char *near = suggest_known(given[k].name, param, nparam);
-			const char *why = builtin_named(n->s) ? advice(n->s, given[k].name) : NULL;
 			const char *all = nparam ? param[0] : "nothing";
 
 			for (int p = 1; p < nparam && !near; p++)
 				all = arena_printf(s->arena, "%s, %s", all, param[p]);
-			if (why)
-				sema_error(s, given[k].loc, "%s: there is no argument `%s`: %s", n->s, given[k].name,
-				           why);
-			else if (near)
+			if (near)
 				sema_error(s, given[k].loc, "%s: there is no argument `%s`; did you mean `%s`?", n->s,
 				           given[k].name, near);
 			else
