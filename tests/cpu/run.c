@@ -427,14 +427,21 @@ with_dtype(Run *r, const char *line, const char *dt)
 	return s;
 }
 
-/* A composite op that the target takes as it is. */
+static const char *tested_arch;
+
+/* A composite op that the target takes as it is on that architecture. */
 static bool
 has_kernel(const Graph *g, const Op *op)
 {
 	const Target *t = target_named(TEST_TARGET);
+	const char *keep = g->module->arch;
 
-	return op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) &&
-	       !(t->refuses && t->refuses(t, g, op));
+	g->module->arch = tested_arch;
+	bool has = op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) &&
+	           !(t->refuses && t->refuses(t, g, op));
+
+	g->module->arch = keep;
+	return has;
 }
 
 /* The type whose bounds hold for what g computes. Inputs are numbers of their type on both sides, but what composite
@@ -468,6 +475,7 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 	Variant one = *v;
 
 	r->arena = arena_new();
+	tested_arch = arch;
 	if (!batch.marked)
 		one.n = 1;
 	if (read_case(r, line, batch, &c) && !c.error && (c.full ? one.n == 4 : true)) {
@@ -653,9 +661,15 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 	given_kernel = kernel ? kernel : tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
 	if (!m)
 		die("groups.ir does not parse");
-	/* alone and as it is, where a kernel is given or a space walked */
+	/* alone and as it is, where a kernel is given or a space walked, if this architecture has a kernel for it */
 	v.composites = (given_kernel || points) && m->graph.at[0]->op.n == 1 &&
 	               op_has((OpKind)m->graph.at[0]->op.at[0].kind, T_COMPOSITE);
+	tested_arch = arch;
+	if (v.composites && !has_kernel(m->graph.at[0], &m->graph.at[0]->op.at[0])) {
+		arena_free(r->arena);
+		r->arena = keep;
+		return;
+	}
 	const Graph *g = m->graph.at[0];
 	DType lowest = exact ? DT_f32 : lowest_of(g);
 

@@ -195,6 +195,60 @@ gather_pointers(Emit *e, T mt, V base, Off o)
 	return LLVMBuildGEP2(at2(e, p, idx), mt, p, &idx, 1, "");
 }
 
+/* Loads of lanes that stand `stride` elements apart from p on, a few or -1, as whole vectors whose lanes are picked:
+ * gathers take a cycle or more for each lane. The last vector ends with the last lane, so that no load leaves what the
+ * lanes span. */
+enum { PICKED = 8 };
+
+/* Joins vectors a and b, whose lanes of the result stand at from[0] and from[1] (-1: not there), into the former. */
+static V
+pick_pair(Emit *e, LLVMBuilderRef at, V a, V b, int *from[2])
+{
+	V *index = arena_array(e->arena, V, e->W);
+
+	for (int i = 0; i < e->W; i++) {
+		bool first = from[0][i] >= 0, any = first || from[1][i] >= 0;
+
+		index[i] = any ? LLVMConstInt(e->l->i32, (unsigned)(first ? from[0][i] : e->W + from[1][i]), 0)
+		               : LLVMGetUndef(e->l->i32);
+		from[0][i] = any ? i : -1;
+	}
+	return LLVMBuildShuffleVector(at, a, b, LLVMConstVector(index, (unsigned)e->W), "");
+}
+
+static V
+load_strided(Emit *e, LLVMBuilderRef at, T mt, V p, int64_t stride)
+{
+	T vt = vec_of(e, mt);
+	int n = stride < 0 ? 1 : (int)stride, *lane[PICKED];
+	int64_t span = (stride < 0 ? -stride : stride) * (e->W - 1), lowest = stride < 0 ? -span : 0;
+	V x[PICKED];
+
+	for (int k = 0; k < n; k++) {
+		int64_t first = lowest + (k < n - 1 ? (int64_t)k * e->W : span + 1 - e->W);
+		V off = k64(e, first);
+
+		x[k] = LLVMBuildLoad2(at, vt, LLVMBuildGEP2(at, mt, p, &off, 1, ""), "");
+		LLVMSetAlignment(x[k], 1);
+		lane[k] = arena_array(e->arena, int, e->W);
+		for (int i = 0; i < e->W; i++) {
+			int64_t element = stride * i, own = n == 1 ? 0 : element / e->W;
+
+			lane[k][i] = (own < n - 1 ? own : n - 1) == k ? (int)(element - first) : -1;
+		}
+	}
+	if (n == 1)
+		return pick_pair(e, at, x[0], LLVMGetUndef(vt), (int *[2]){lane[0], lane[0]});
+	for (; n > 1; n = (n + 1) / 2)
+		for (int k = 0; k < n; k += 2) {
+			int *of[2] = {lane[k], k + 1 < n ? lane[k + 1] : NULL};
+
+			x[k / 2] = of[1] ? pick_pair(e, at, x[k], x[k + 1], of) : x[k];
+			lane[k / 2] = of[0];
+		}
+	return x[0];
+}
+
 Cell
 load_at(Emit *e, V base, DType dt, Off o)
 {
@@ -228,6 +282,9 @@ load_at(Emit *e, V base, DType dt, Off o)
 			r = intrinsic(e, e->load_here ? here(e) : at2(e, p, mask), "llvm.masked.load", over, 2, args,
 			              4);
 		}
+	} else if (((o.c > 1 && o.c <= PICKED) || o.c == -1) && !o.g && !mask && e->W > 1) {
+		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
+		r = load_strided(e, e->load_here ? here(e) : at1(e, p), mt, p, o.c);
 	} else {
 		p = gather_pointers(e, mt, base, o);
 		V args[4] = {p, LLVMConstInt(e->l->i32, align, 0), mask ? mask : full_mask(e), LLVMConstNull(vt)};
