@@ -1,16 +1,19 @@
 /* eval_window.c: pooling and its gradients, one result element (or W) at a time.
  *
  * In: an op and indices of its result.   Out: a cell. Gradients are gathered: an input element asks every window that
- * holds it, so no two tasks write one element. Windows of up to 16 taps are unrolled, larger ones are loops. */
+ * holds it, so no two tasks write one element. Windows of few taps are unrolled, larger ones are loops. */
 #include "../cpu.h"
 
 /* Taps as constants, or as loops that stay open until taps_close. */
 typedef struct Taps { int64_t n[2]; bool unroll; int64_t i; V v[2]; } Taps;
 
+/* most: taps that are unrolled; POOL: of a pooling itself, whose taps are not within those of another window */
+enum { FEW = 16, POOL = 25 };
+
 static Taps
-taps_begin(const int64_t n[2])
+taps_begin(const int64_t n[2], int64_t most)
 {
-	return (Taps){.n = {n[0], n[1]}, .unroll = n[0] * n[1] <= 16, .i = -1};
+	return (Taps){.n = {n[0], n[1]}, .unroll = n[0] * n[1] <= most, .i = -1};
 }
 
 static bool
@@ -57,6 +60,17 @@ beats(Emit *e, Cell x, Cell m)
 	return cell_bin(e, EX_AND, c, cell_bin(e, EX_EQ, m, m));
 }
 
+/* The largest of n taps: of equal ones the first, as one after the other would find it, but in pairs, for no comparison
+ * then waits for more than a few. */
+static Cell
+largest(Emit *e, Cell *x, int n)
+{
+	for (; n > 1; n = (n + 1) / 2)
+		for (int k = 0; k < n; k += 2)
+			x[k / 2] = k + 1 < n ? cell_select(e, beats(e, x[k + 1], x[k]), x[k + 1], x[k]) : x[k];
+	return x[0];
+}
+
 static Cell
 eval_pool(Emit *e, const Op *op, const Ix *ix)
 {
@@ -66,6 +80,7 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 	T t = ctype_v(e, dt, vec), it = ctype_v(e, DT_f32, vec);
 	Cell start = cell_const(e, dt, max && dtype_is_float(dt) ? -__builtin_inf() : 0);
 	V acc = slot_new(e, t), cnt = slot_new(e, it);
+	Cell tap[POOL];
 	Ix base[2];
 
 	if (max && !dtype_is_float(dt))
@@ -73,14 +88,18 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 	window_start(e, &w, ix, base);
 	slot_cell(e, acc, start, vec);
 	slot_cell(e, cnt, cell_const(e, DT_f32, 0), vec);
-	for (Taps tp = taps_begin(w.k); taps_next(e, &tp);) {
+	for (Taps tp = taps_begin(w.k, POOL); taps_next(e, &tp);) {
 		Ix in[4] = {ix[0], ix[1], ix_add(e, base[0], ix_s(tp.v[0])), ix_add(e, base[1], ix_s(tp.v[1]))};
 		Cell m = cell_of(slot_get(e, acc, t), vec, dt), n;
 		V valid;
 		bool vv;
 		Cell x = eval_plane(e, op->in[0], in, (Valid){NULL, NULL}, start, &valid, &vv);
 
-		if (max) {
+		if (max && tp.unroll) {
+			tap[tp.i] = x;
+			if (tp.i == w.k[0] * w.k[1] - 1)
+				return largest(e, tap, (int)tp.i + 1);
+		} else if (max) {
 			slot_cell(e, acc, cell_select(e, beats(e, x, m), x, m), vec);
 		} else {
 			slot_cell(e, acc, cell_bin(e, EX_ADD, m, x), vec);
@@ -130,7 +149,7 @@ is_first_max(Emit *e, const Op *op, const Window *w, const Ix *ix, Ix oh, Ix ow)
 	window_start(e, w, win, base);
 	slot_cell(e, best, low, vec);
 	slot_cell(e, at, cell_const(e, DT_i64, -1), vec);
-	for (Taps tp = taps_begin(w->k); taps_next(e, &tp);) {
+	for (Taps tp = taps_begin(w->k, FEW); taps_next(e, &tp);) {
 		Ix in[4] = {ix[0], ix[1], ix_add(e, base[0], ix_s(tp.v[0])), ix_add(e, base[1], ix_s(tp.v[1]))};
 		Cell m = cell_of(slot_get(e, best, t), vec, dt), p = cell_of(slot_get(e, at, t64), vec, DT_i64);
 		V valid;
@@ -164,7 +183,7 @@ eval_pool_dx(Emit *e, const Op *op, const Ix *ix)
 	int64_t n[2] = {(w.k[0] + w.stride[0] - 1) / w.stride[0], (w.k[1] + w.stride[1] - 1) / w.stride[1]};
 
 	slot_cell(e, acc, cell_const(e, dt, 0), vec);
-	for (Taps tp = taps_begin(n); taps_next(e, &tp);) {
+	for (Taps tp = taps_begin(n, FEW); taps_next(e, &tp);) {
 		Valid valid = {NULL, NULL};
 		Ix oh = holder(e, &w, 0, ix[2], tp.v[0], &valid), ow = holder(e, &w, 1, ix[3], tp.v[1], &valid);
 		Ix at[4] = {ix[0], ix[1], oh, ow};

@@ -69,49 +69,79 @@ pixel(Emit *e, const Windows *w, int64_t r, int64_t s, V at[2])
 	return ok;
 }
 
+/* Is the second of two taps' values, or of two groups', the window's maximum: larger, or the first NaN? One outside has
+ * number -1: the first inside wins over it, even if it is -inf. all: there is none outside. */
+static V
+second_wins(Emit *e, V best[2], V first[2], bool all)
+{
+	V none = LLVMConstNull(LLVMTypeOf(first[0]));
+	V wins = LLVMBuildAnd(here(e), LLVMBuildFCmp(here(e), LLVMRealUGT, best[1], best[0], ""),
+	                      LLVMBuildFCmp(here(e), LLVMRealORD, best[0], best[0], ""), "");
+
+	if (all)
+		return wins;
+	wins = LLVMBuildOr(here(e), wins, LLVMBuildICmp(here(e), LLVMIntSLT, first[0], none, ""), "");
+	return LLVMBuildAnd(here(e), wins, LLVMBuildICmp(here(e), LLVMIntSGE, first[1], none, ""), "");
+}
+
+/* Asks for the pixels that the windows of the next row reach first, below this one, and for that window's gradient: a
+ * task has a part of each pixel's lanes, so nobody else would. */
+static void
+fetch_below(Emit *e, const Windows *w, V lane)
+{
+	Mem next = mem_fix(e, &w->g, i_min_k(e, i_add_k(e, w->oh, 1), w->out[0] - 1), w->ow);
+
+	prefetch(e, mem_at(e, &next, lane), 2);
+	for (int64_t r = 0; r < w->at.stride[0]; r++)
+		for (int64_t s = 0; s < w->at.stride[1]; s++) {
+			V row = i_add_k(e, i_mul_k(e, w->oh, w->at.stride[0]), w->at.k[0] - w->at.pad[0] + r),
+			  column = i_add_k(e, i_mul_k(e, w->ow, w->at.stride[1]), s);
+			Mem pixel = mem_fix(e, &w->x, i_min_k(e, i_max(e, row, k64(e, 0)), w->in[0] - 1),
+			                    i_min_k(e, column, w->in[1] - 1));
+
+			prefetch(e, mem_at(e, &pixel, lane), 2);
+		}
+}
+
 static void
 window_lane(Emit *e, void *cx, Ix lane, int u)
 {
 	Windows *w = cx;
 	T vt = vec_of(e, e->l->f32), it = vec_of(e, e->l->i32);
-	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL;
+	V at[MOST_TAPS], mask[MOST_TAPS], best[MOST_TAPS], first[MOST_TAPS];
+	bool all = true; /* every window lies inside */
 	Mem of_window = mem_fix(e, &w->g, w->oh, w->ow);
 	V g = vec_load(e, mem_at(e, &of_window, lane.s), e->mask);
 	int taps = (int)(w->at.k[0] * w->at.k[1]);
 
 	(void)u;
+	if (!w->once)
+		fetch_below(e, w, lane.s);
 	for (int t = 0; t < taps; t++) {
-		V number = splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)), place[2],
-		  inside = pixel(e, w, t / w->at.k[1], t % w->at.k[1], place);
+		V place[2], inside = pixel(e, w, t / w->at.k[1], t % w->at.k[1], place);
 		Mem there = mem_fix(e, &w->x, place[0], place[1]);
 
 		at[t] = mem_offset(e, &there, lane.s);
 		mask[t] = inside ? mask_and(e, splat(e, inside), e->mask) : e->mask;
-		V x = vec_load(e, ptr_at(e, w->x.base, at[t]), mask[t]);
-
-		if (!best && !inside) {
-			best = x;
-			first = number;
+		best[t] = vec_load(e, ptr_at(e, w->x.base, at[t]), mask[t]);
+		first[t] = splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0));
+		if (!inside)
 			continue;
-		}
-		if (!best) {
-			best = splat(e, LLVMConstReal(e->l->f32, -__builtin_inf()));
-			first = LLVMConstAllOnes(it);
-		}
-		/* larger, or the first NaN; the first pixel inside wins over nothing, even if it is -inf */
-		V wins = LLVMBuildAnd(here(e), LLVMBuildFCmp(here(e), LLVMRealUGT, x, best, ""),
-		                      LLVMBuildFCmp(here(e), LLVMRealORD, best, best, ""), "");
-
-		if (first != number)
-			wins = LLVMBuildOr(here(e), wins,
-			                   LLVMBuildICmp(here(e), LLVMIntSLT, first, LLVMConstNull(it), ""), "");
-		if (inside)
-			wins = LLVMBuildAnd(here(e), wins, splat(e, inside), "");
-		best = LLVMBuildSelect(here(e), wins, x, best, "");
-		first = LLVMBuildSelect(here(e), wins, number, first, "");
+		all = false;
+		best[t] = LLVMBuildSelect(here(e), splat(e, inside), best[t],
+		                          splat(e, LLVMConstReal(e->l->f32, -__builtin_inf())), "");
+		first[t] = LLVMBuildSelect(here(e), splat(e, inside), first[t], LLVMConstAllOnes(it), "");
 	}
+	/* in pairs: no comparison then waits for more than a few */
+	for (int n = taps; n > 1; n = (n + 1) / 2)
+		for (int k = 0; k < n; k += 2) {
+			V wins = k + 1 < n ? second_wins(e, best + k, first + k, all) : NULL;
+
+			best[k / 2] = wins ? LLVMBuildSelect(here(e), wins, best[k + 1], best[k], "") : best[k];
+			first[k / 2] = wins ? LLVMBuildSelect(here(e), wins, first[k + 1], first[k], "") : first[k];
+		}
 	for (int t = 0; t < taps; t++) {
-		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first, splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)),
+		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first[0], splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)),
 		                       ""),
 		  to = ptr_at(e, w->dx.base, at[t]);
 		V share = LLVMBuildSelect(here(e), mine, g, LLVMConstNull(vt), "");
@@ -128,6 +158,29 @@ zero_lane(Emit *e, void *cx, Ix lane, int u)
 
 	(void)u;
 	vec_store(e, mem_at(e, &w->dx, NULL, w->oh, lane.s), LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
+}
+
+/* Zeros for the rows of pixels that windows of row oh are the first to reach, or that lie between these and those
+ * before; the last row's, all that are left: they are added to while a cache holds them. */
+static void
+zero_rows(Emit *e, Windows *w, V oh, V lo, V hi)
+{
+	V end[2];
+
+	for (int i = 0; i < 2; i++) { /* of the row of windows before, and of this one */
+		V reach = i_add_k(e, i_mul_k(e, i_add_k(e, oh, i - 1), w->at.stride[0]), w->at.k[0] - w->at.pad[0]);
+
+		end[i] = i_min_k(e, i_max(e, reach, k64(e, 0)), w->in[0]);
+	}
+	V first = LLVMBuildICmp(here(e), LLVMIntEQ, oh, k64(e, 0), ""),
+	  last = LLVMBuildICmp(here(e), LLVMIntEQ, oh, k64(e, w->out[0] - 1), "");
+
+	end[0] = LLVMBuildSelect(here(e), first, k64(e, 0), end[0], "");
+	end[1] = LLVMBuildSelect(here(e), last, k64(e, w->in[0]), end[1], "");
+	LOOP(e, pixel, i_mul_k(e, end[0], w->in[1]), i_mul_k(e, end[1], w->in[1]), 1) {
+		w->oh = pixel;
+		lane_loop(e, lo, hi, 1, zero_lane, w);
+	}
 }
 
 static Mem
@@ -187,11 +240,8 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 				window_row(&e, &w, lo, hi);
 				continue;
 			}
-			TIMES(&e, all, w.in[0] * w.in[1]) {
-				w.oh = all;
-				lane_loop(&e, lo, hi, 1, zero_lane, &w);
-			}
 			TIMES(&e, oh, w.out[0]) {
+				zero_rows(&e, &w, oh, lo, hi);
 				w.oh = oh;
 				window_row(&e, &w, lo, hi);
 			}
