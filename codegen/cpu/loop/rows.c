@@ -690,10 +690,12 @@ phase_of(GroupCx *gc, Val v, int *memo)
 	return memo[v.id] = p + (op_info[op->kind].red >= 0);
 }
 
+/* Operands in other layouts may be cut into other pieces, and have room for as many partial states. */
 static bool
 same_space(const Red *a, const Red *b)
 {
-	return a->mask == b->mask && type_same_shape(a->t, b->t);
+	return a->mask == b->mask && type_same_shape(a->t, b->t) &&
+	       red_pieces(a->t, a->mask) == red_pieces(b->t, b->mask);
 }
 
 /* Where a result that nobody planned a place for goes. */
