@@ -5,7 +5,8 @@
 # --long adds what takes more than minutes; --quick runs the groups that take less than a minute together.
 # A group is a folder's run.sh (its last line is `N passed, N failed, N skipped`), a folder's meson.build (unit,
 # numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. Groups that are named run one
-# after the other, all of them three at a time (some wait more than they compute), the longest first. The last line counts them all; exit status 1 if any failed.
+# after the other, all of them three at a time (some wait more than they compute), the longest first. The last line
+# counts them all; exit status 1 if any failed.
 set -u
 cd "$(dirname "$0")/.."
 bless= long= only= quick=
@@ -14,7 +15,7 @@ for word; do
 	--bless) bless=1 ;;
 	--long) long=1 ;;
 	--quick) quick=1 ;;
-	-h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
+	-h | --help) sed -n '2,10s/^# //p' "$0"; exit 0 ;;
 	-*) echo "run.sh: unknown option $word" >&2; exit 2 ;;
 	layout | meson | conformance) only="$only $word" ;;
 	*)
