@@ -98,7 +98,7 @@ composite_refuses(const Graph *g, const Op *op, const char *arch)
 	const Arch *a = arch_of(arch);
 
 	if (attention_op((OpKind)op->kind))
-		return attention_refuses(g, op, a ? a->vector_bytes : 16);
+		return attention_refuses(g, op, a);
 	return rnn_op((OpKind)op->kind) ? rnn_refuses(g, op, a) : NULL;
 }
 
@@ -213,7 +213,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->dead || op->group != group)
+		if (op->dead || op->group != group || (composite && attention_casts(g, composite, op)))
 			continue;
 		n++;
 		if (special_op(g, op) && op->kind != OP_store)
@@ -378,7 +378,8 @@ static bool
 cpu_takes(const Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx)
 {
 	(void)t;
-	return rnn_takes(g, op, k, arch_of(cx->arch), cx->narrow);
+	return rnn_takes(g, op, k, arch_of(cx->arch), cx->narrow) ||
+	       attention_takes(g, op, k, arch_of(cx->arch), cx->narrow);
 }
 
 static DType

@@ -221,13 +221,13 @@ static void
 group_kernels(GroupCx *gc, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
-	const Op *special = NULL, *contract = NULL;
+	const Op *special = NULL, *contract = NULL, *first = &g->op.at[gc->first];
 	int nspecial = 0, live = 0;
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->dead)
+		if (op->dead || (attention_op((OpKind)first->kind) && attention_casts(g, first, op)))
 			continue;
 		live++;
 		if (op_has((OpKind)op->kind, T_CONTRACT))
@@ -250,8 +250,6 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 		stores_emit(gc, gk);
 		return;
 	}
-	const Op *first = &g->op.at[gc->first];
-
 	if (live == 1 && op_has((OpKind)first->kind, T_COMPOSITE)) {
 		(attention_op((OpKind)first->kind) ? attention_emit : rnn_emit)(gc, first, gk);
 		return;

@@ -3,12 +3,27 @@
  * In: a module whose ops stand alone.   Out: one whose groups have kernels and a workspace, whose values have places,
  * those inside of a group in registers. */
 
+/* Is v a cast of what a composite op gives, or does a cast read it that a composite op gives? They lie alike. */
+static bool
+rounded_result(const Graph *g, Val v)
+{
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i], *from = op->kind == OP_cast ? val_op(g, op->in[0]) : NULL;
+
+		if (from && op_has((OpKind)from->kind, T_COMPOSITE) && (op->in[0].id == v.id || op->out[0].id == v.id))
+			return true;
+	}
+	return false;
+}
+
 /* Do the kernels of composite ops that read or make v take it as it lies? */
 static bool
 composites_take(const Graph *g, Val v)
 {
 	const Target *t = target_named(TEST_TARGET);
 
+	if (rounded_result(g, v))
+		return false;
 	for (uint32_t i = 0; i < g->op.n; i++)
 		for (int k = 0;
 		     k < g->op.at[i].nin + g->op.at[i].nout && op_has((OpKind)g->op.at[i].kind, T_COMPOSITE | T_ALONE);
@@ -163,14 +178,23 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	return true;
 }
 
-/* A composite op alone, by the given kernel or the target's own. */
+/* A composite op, with casts of what it gives in its group, by the given kernel or the target's own. */
 static bool
 composite_given(Module *m, const char *arch)
 {
 	Graph *g = m->graph.at[0];
 	const Target *t = target_named(TEST_TARGET);
 	SelectCx cx = {.arch = arch, .tuned = given_kernel};
+	uint32_t *uses = graph_use_counts(g, m->arena), *inside = arena_array(m->arena, uint32_t, g->val.n);
 
+	for (uint32_t i = 1; i < g->op.n; i++) {
+		g->op.at[i].group = 0;
+		inside[g->op.at[i].in[0].id]++;
+	}
+	for (uint32_t v = 1; v < g->val.n; v++)
+		if (inside[v] && inside[v] == uses[v])
+			g->val.at[v].offset = -1;
+	g->group.n = 1;
 	if (t->select(t, g, 0, &cx) || cx.misfit)
 		die("%s: %s: %s", m->name, given_kernel ? given_kernel : "its kernel",
 		    cx.misfit ? cx.misfit : "refused");

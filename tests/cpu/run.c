@@ -647,6 +647,16 @@ known_make(Run *r, const char *text, size_t bytes, int64_t n)
 	r->arena = keep;
 }
 
+/* A composite op, and casts of what it gives. */
+static bool
+one_composite(const Graph *g)
+{
+	for (uint32_t i = 1; i < g->op.n; i++)
+		if (g->op.at[i].kind != OP_cast)
+			return false;
+	return op_has((OpKind)g->op.at[0].kind, T_COMPOSITE);
+}
+
 /* kernel: in place of that of a line "; tiles ". */
 static void
 run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Variant *variant, const char *kernel)
@@ -661,9 +671,9 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 	given_kernel = kernel ? kernel : tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
 	if (!m)
 		die("groups.ir does not parse");
-	/* alone and as it is, where a kernel is given or a space walked, if this architecture has a kernel for it */
-	v.composites = (given_kernel || points) && m->graph.at[0]->op.n == 1 &&
-	               op_has((OpKind)m->graph.at[0]->op.at[0].kind, T_COMPOSITE);
+	/* as it is, where a kernel is given, a space walked or a result rounded, if this architecture has a kernel for
+	 * it */
+	v.composites = (given_kernel || points || m->graph.at[0]->op.n > 1) && one_composite(m->graph.at[0]);
 	tested_arch = arch;
 	if (v.composites && !has_kernel(m->graph.at[0], &m->graph.at[0]->op.at[0])) {
 		arena_free(r->arena);

@@ -20,7 +20,11 @@ void rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *c
 	void *each_cx);
 void rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool attention_op(OpKind k);                            /* attention and its gradient */
-const char *attention_refuses(const Graph *g, const Op *op, int vector_bytes);
+const char *attention_refuses(const Graph *g, const Op *op, const Arch *arch);
+/* Target.narrow.takes, as rnn_takes. */
+bool attention_takes(const Graph *g, const Op *op, int k, const Arch *a, DType narrow);
+/* Does op round a result of `attention`, whose operands are of 16 bits, to their type? The kernel does it. */
+bool attention_casts(const Graph *g, const Op *attention, const Op *op);
 const char *attention_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
 void attention_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel,
 	SpaceEach *each, void *each_cx);

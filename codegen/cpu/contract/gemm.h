@@ -264,6 +264,11 @@ EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 
 /* pack16.c: elements of 16 bits. */
+/* Two vectors of 16-bit numbers, as pairs. */
+V halves_beside(Emit *e, V first, V second);
+/* Lanes `mask` (NULL: all) of two rows of 16-bit numbers, as pairs to `to`; the second row is zeros unless `there`
+ * (NULL: it is). */
+void pairs_beside(Emit *e, V first, V second, V mask, V there, V to);
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value,
  * column c at to + 4 c. */
 void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);

@@ -29,9 +29,8 @@ pairs_line(const Graph *g, const Op *op, int k)
 	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
 }
 
-/* Two vectors of 16-bit numbers, as pairs. */
-static V
-beside(Emit *e, V first, V second)
+V
+halves_beside(Emit *e, V first, V second)
 {
 	T wide = vec_of(e, e->l->i32);
 	V high = LLVMBuildShl(here(e), LLVMBuildZExt(here(e), second, wide, ""),
@@ -52,7 +51,25 @@ paired(Emit *e, V first, V second, V mask)
 
 		half[i] = intrinsic(e, here(e), "llvm.masked.load", (T[]){narrow, e->l->ptr}, 2, args, 4);
 	}
-	return beside(e, half[0], half[1]);
+	return halves_beside(e, half[0], half[1]);
+}
+
+void
+pairs_beside(Emit *e, V first, V second, V mask, V there, V to)
+{
+	V all = splat(e, LLVMConstInt(e->l->i1, 1, 0)), lanes = mask ? mask : all, none = LLVMConstNull(LLVMTypeOf(all));
+	T narrow = vec_of(e, e->l->i16);
+	V half[2];
+
+	for (int i = 0; i < 2; i++) {
+		V which = i && there ? LLVMBuildSelect(here(e), there, lanes, none, "") : lanes;
+		V args[4] = {i ? second : first, LLVMConstInt(e->l->i32, 2, 0), which, LLVMConstNull(narrow)};
+
+		half[i] = intrinsic(e, here(e), "llvm.masked.load", (T[]){narrow, e->l->ptr}, 2, args, 4);
+	}
+	V v = halves_beside(e, half[0], half[1]), args[4] = {v, to, LLVMConstInt(e->l->i32, 4, 0), lanes};
+
+	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
 }
 
 void
@@ -71,7 +88,7 @@ pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V
 			V column = k64(e, c), first = mem_at(e, &from, NULL, column),
 			  second = mem_at(e, &from, k64(e, 1), column), mask = row_mask(e, left, c);
 			V v = half == DT_none ? paired(e, first, second, mask)
-			                      : beside(e, vec_half(e, vec_load(e, first, mask), half),
+			                      : halves_beside(e, vec_half(e, vec_load(e, first, mask), half),
 			                               vec_half(e, vec_load(e, second, mask), half));
 
 			LLVMSetAlignment(LLVMBuildStore(here(e), v, mem_at(e, &to, column)), 4);
