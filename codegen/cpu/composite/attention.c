@@ -4,11 +4,11 @@
  * In: a group of that one op: q [.., T, D], k [.., S, D], v [.., S, E] in f32, row-major, of the same leading axes; or
  * in bf16, where the CPU multiplies pairs of that, with casts of its results to that: weights are rounded as they meet
  * v, sums, maxima and all else are f32.
- * Out: one kernel. A task is a block of queries of one entry of the leading axes: for each block of keys the microkernel
- * makes a tile of scores in the thread's scratch memory, the rows' maxima and sums are brought up to date (online
- * softmax), what was summed so far is rescaled, and the tile times v is added. Blocks that the causal mask hides are
- * skipped. Every element has one order of summing, which the shapes alone give. Backward: attention_back.c; plans, and
- * what is refused: attention_params.c. */
+ * Out: one kernel. A task is a block of queries of one entry of the leading axes: for each block of keys the
+ * microkernel makes a tile of scores in the thread's scratch memory, the rows' maxima and sums are brought up to date
+ * (online softmax), what was summed so far is rescaled, and the tile times v is added. Blocks that the causal mask
+ * hides are skipped. Every element has one order of summing, which the shapes alone give. Backward: attention_back.c;
+ * plans, and what is refused: attention_params.c. */
 #include "attention_parts.h"
 #include <math.h>
 

@@ -87,12 +87,14 @@ back_pairs(const AttMain *m, V first, V count, V key)
 			}
 		}
 		for (int k = 0; k < m->bk / a->w; k++) {
-			V bits[2] = {halves_beside(e, p[0][k], p[1][k]), halves_beside(e, d[0][k], d[1][k])};
+			V bits[2] = {halves_beside(e, p[0][k], p[1][k]), halves_beside(e, d[0][k], d[1][k])},
+			  line = k64(e, (int64_t)k * a->w * 4);
 
-			for (int i = 0; i < 2; i++)
-				LLVMSetAlignment(LLVMBuildStore(here(e), bits[i], ptr_at(e, mem_at(e, &m->tile[i], pair),
-				                                                         k64(e, (int64_t)k * a->w * 4))),
-				                 4);
+			for (int i = 0; i < 2; i++) {
+				V to = ptr_at(e, mem_at(e, &m->tile[i], pair), line);
+
+				LLVMSetAlignment(LLVMBuildStore(here(e), bits[i], to), 4);
+			}
 		}
 	}
 }
@@ -200,7 +202,8 @@ back_block(AttMain *m, V key, V keys, V first, V count, V *sums)
 	V one = k64(e, 1), tile[2] = {m->tile[0].base, m->tile[1].base},
 	  q = attention_row(m, m->in[1], a->type, a->t, a->d, first),
 	  g = attention_row(m, m->in[0], a->type, a->t, a->e, first), queries = q, grads = g,
-	  k = attention_row(m, m->in[2], a->type, a->s, a->d, key), dq = sums_at(m, ATT_DQ, a->t, a->d, first, k64(e, 0));
+	  k = attention_row(m, m->in[2], a->type, a->s, a->d, key),
+	  dq = sums_at(m, ATT_DQ, a->t, a->d, first, k64(e, 0));
 
 	if (a->pairs) {
 		queries = ptr_at(e, m->queries, i_mul_k(e, first, a->d * 2));

@@ -57,7 +57,8 @@ paired(Emit *e, V first, V second, V mask)
 void
 pairs_beside(Emit *e, V first, V second, V mask, V there, V to)
 {
-	V all = splat(e, LLVMConstInt(e->l->i1, 1, 0)), lanes = mask ? mask : all, none = LLVMConstNull(LLVMTypeOf(all));
+	V all = splat(e, LLVMConstInt(e->l->i1, 1, 0)), none = LLVMConstNull(LLVMTypeOf(all)),
+	  lanes = mask ? mask : all;
 	T narrow = vec_of(e, e->l->i16);
 	V half[2];
 
