@@ -229,18 +229,24 @@ image_run_cut(Emit *e, const Image *im, ImageRun *r, V *w0)
 	r->len = i_sub(e, hi, lo);
 }
 
-/* Opens the loop over runs of piece r->piece, whose columns are known. kb: panel of all groups. */
-static ImageRun
-image_run_open(Emit *e, const Image *im, ImageRun r, V kb)
+/* Runs of piece `piece`, numbers of im->trun. */
+static V
+image_runs(Emit *e, const Image *im, V piece, V *end)
 {
-	V row3 = i_mul_k(e, r.row, 3), cut2 = i_mul_k(e, i_rem_k(e, r.piece, im->cuts), 2);
+	V cut2 = i_mul_k(e, i_rem_k(e, piece, im->cuts), 2);
+
+	*end = im->tcut ? table_at(e, im->tcut, i_add_k(e, cut2, 1)) : k64(e, im->walk.nrun);
+	return im->tcut ? table_at(e, im->tcut, cut2) : k64(e, 0);
+}
+
+/* Run number `which` of piece r.piece, whose columns are known. kb: panel of all groups. */
+static ImageRun
+image_run(Emit *e, const Image *im, ImageRun r, V which, V kb)
+{
+	V row3 = i_mul_k(e, r.row, 3), run5 = i_mul_k(e, which, 5);
 	V h0 = table_at(e, im->trow, row3), r0 = table_at(e, im->trow, i_add_k(e, row3, 1));
 
 	r.np = table_at(e, im->trow, i_add_k(e, row3, 2));
-	V from = im->tcut ? table_at(e, im->tcut, cut2) : k64(e, 0),
-	  to = im->tcut ? table_at(e, im->tcut, i_add_k(e, cut2, 1)) : k64(e, im->walk.nrun);
-	V run5 = i_mul_k(e, loop_open(e, from, to, 1), 5);
-
 	r.ow = table_at(e, im->trun, run5);
 	r.len = table_at(e, im->trun, i_add_k(e, run5, 1));
 	V w0 = table_at(e, im->trun, i_add_k(e, run5, 2)), s0 = table_at(e, im->trun, i_add_k(e, run5, 3));
@@ -326,35 +332,64 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 	rows_close(e, &r, epi, &et, &at_block);
 }
 
-/* The piece's tiles: all its panels, or, of one panel, all pieces. t: the piece or the panel; [first, last): the
- * others. */
-static void
-image_piece(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, V t, V first, V last, V strides,
-            bool tile, Epilogue *epi)
-{
-	const Op *op = epi->op;
-	const ImagePieces pieces = {val_type(e->g, op->out[0]), im->cut};
-	int64_t band = prologue_pixels(e->g, op, p);
-	V made0 = k64(e, 0), made1 = NULL, inner = p->panel_outer ? loop_open(e, first, last, 1) : NULL;
-	ImageRun run = {.piece = p->panel_outer ? inner : t};
+/* What the loops of image_emit go over, from the outermost in. */
+typedef struct ImageLoops {
+	const Image *im;
+	const GemmParams *p;
+	Tiles tiles;
+	V strides;
+	bool tile;               /* sums go to a tile on the stack */
+	Epilogue *epi;
+} ImageLoops;
 
-	run.first = image_columns(e, &pieces, run.piece, &run.end);
-	run.row = im->cuts > 1 ? i_div_k(e, run.piece, im->cuts) : run.piece;
+/* A panel of all groups, and the pixels [made0, made1) of the piece's band: its runs, their tiles. */
+static void
+image_panel(Emit *e, const ImageLoops *l, ImageRun run, V made0, V made1, V panel)
+{
+	V end, first = image_runs(e, l->im, run.piece, &end);
+
+	LOOP(e, which, first, end, 1) {
+		ImageRun one = image_run(e, l->im, run, which, panel);
+
+		if (l->im->columns)
+			one.nq = columns_as_sum(e, l->strides, one.nq);
+		image_tiles(e, l->im, l->p, &l->tiles, &one, made0, made1, l->strides, l->tile, l->epi);
+	}
+}
+
+/* A band of a piece, its operand made first if it is: panels [panel, last), or `panel` alone (last: NULL). */
+static void
+image_band(Emit *e, const ImageLoops *l, ImageRun run, V made0, V made1, V panel, V last)
+{
+	if (l->im->made)
+		prologue_row(e, l->epi->op->in[0], run.row, made0, made1, l->im->in.base);
+	if (last)
+		LOOP(e, one, panel, last, 1)
+			image_panel(e, l, run, made0, made1, one);
+	else
+		image_panel(e, l, run, made0, made1, panel);
+}
+
+/* A piece's tiles, of the panels that image_band is to take. */
+static void
+image_piece(Emit *e, const ImageLoops *l, V piece, V panel, V last)
+{
+	const Image *im = l->im;
+	const ImagePieces pieces = {val_type(e->g, l->epi->op->out[0]), im->cut};
+	ImageRun run = {.piece = piece};
+
+	run.first = image_columns(e, &pieces, piece, &run.end);
+	run.row = im->cuts > 1 ? i_div_k(e, piece, im->cuts) : piece;
+	if (!im->bands) {
+		image_band(e, l, run, k64(e, 0), NULL, panel, last);
+		return;
+	}
 	/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
 	 * band, whether it is made here or stands in memory */
-	if (im->bands) {
-		made0 = loop_open(e, run.first, run.end, band);
-		made1 = i_min(e, i_add_k(e, made0, band), run.end);
-	}
-	if (im->made)
-		prologue_row(e, op->in[0], run.row, made0, made1, im->in.base);
-	inner = inner ? inner : loop_open(e, first, last, 1);
-	run = image_run_open(e, im, run, p->panel_outer ? t : inner);
-	if (im->columns)
-		run.nq = columns_as_sum(e, strides, run.nq);
-	image_tiles(e, im, p, tiles, &run, made0, made1, strides, tile, epi);
-	for (int i = 0; i < 2 + im->bands; i++)
-		loop_close(e);
+	int64_t band = prologue_pixels(e->g, l->epi->op, l->p);
+
+	LOOP(e, made0, run.first, run.end, band)
+		image_band(e, l, run, made0, i_min(e, i_add_k(e, made0, band), run.end), panel, last);
 }
 
 static void
@@ -378,14 +413,21 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 
 		image_regions(&e, &im, in, weights, out);
 		image_strides(&e, &im, tile, st);
-		Tiles tiles = tiles_make(
+		ImageLoops loops = {.im = &im, .p = p, .tile = tile, .epi = epi};
+
+		loops.tiles = tiles_make(
 		        &e, p, tile && p->pack ? ceil_div(im.columns_own, p->lanes) * p->lanes : im.columns_own,
 		        image_rows(&im, epi, p, o->axis[0], im.bands ? prologue_pixels(g, op, p) : im.OW),
 		        steps_known(st));
-		V strides = strides_block(&e, st);
-
-		SLICES(&e, t, slices, first, last)
-			image_piece(&e, &im, p, &tiles, t, first, last, strides, tile, epi);
+		loops.strides = strides_block(&e, st);
+		/* all panels of a piece, or all pieces of a panel */
+		SLICES(&e, t, slices, first, last) {
+			if (!p->panel_outer)
+				image_piece(&e, &loops, t, first, last);
+			else
+				LOOP(&e, piece, first, last, 1)
+					image_piece(&e, &loops, piece, t, NULL);
+		}
 	}
 	kernel_end(gc, &e, gk, fn, slices_rows(p->panel_outer ? panels : pieces, slices), fresh, false);
 	ImagePieces ip = {o, im.cut};
