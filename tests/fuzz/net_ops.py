@@ -820,12 +820,13 @@ def labelled(g):
     classes = v.dims[-1]
     label = g.ids(v.dims[:-1], classes)
     more = g.one("", "", ", smoothing = 0.1", ", ignore = 1" if classes > 1 else "")
+    average = v.sep == 0 and label.sep in (0, "free")  # sorted over the batch, labels are other examples'
     g.stmt("loss", "loss cross_entropy(@0, @1%s)" % more, [v, label], [], "loss",
-           average=v.sep == 0 and "ignore" not in more)
+           average=average and "ignore" not in more)
     if g.chance(0.7) and not v.dup and v.sep == 0:
         name = g.name("acc")
         kind = g.one("accuracy(@0, @1)", "top_k_accuracy(@0, @1, %d)" % g.rng.randint(1, classes))
-        g.stmt("metric", "metric %s = %s" % (name, kind), [v, label], [], "metric", name=name, average=v.sep == 0)
+        g.stmt("metric", "metric %s = %s" % (name, kind), [v, label], [], "metric", name=name, average=average)
 
 
 # ---- the choice
