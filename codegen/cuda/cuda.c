@@ -135,6 +135,7 @@ typedef struct Searched {
 static const Searched searched[] = {
 	{FAMILY_cuda_attention, is_special, cu_attention_facts, cu_attention_misfit, NULL},
 	{FAMILY_cuda_cells, is_special, cu_cells_facts, cu_cells_misfit, NULL},
+	{FAMILY_cuda_cells_mma, is_special, cu_cells_facts, cu_cells_misfit, NULL},
 	{FAMILY_cuda_rows, is_reduction, cu_rows_facts, cu_rows_misfit, cu_rows_workspace},
 	{FAMILY_cuda_columns, is_reduction, cu_columns_facts, cu_columns_misfit, cu_columns_workspace},
 	{FAMILY_cuda_depthwise, is_contraction, cu_depthwise_facts, cu_depthwise_misfit, cu_depthwise_workspace},
@@ -298,8 +299,9 @@ cuda_prologue(const Target *t, const Graph *g, const Op *op, int k, const Select
 static bool
 cuda_narrow(const Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx)
 {
-	(void)t, (void)g, (void)cx;
-	return cu_attention_op((OpKind)op->kind) && k < (op->kind == OP_attention ? 3 : 5);
+	(void)t;
+	return (cu_attention_op((OpKind)op->kind) && k < (op->kind == OP_attention ? 3 : 5)) ||
+	       cu_cells_takes(g, op, k, cx);
 }
 
 static bool

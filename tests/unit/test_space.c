@@ -52,6 +52,7 @@ static const struct { const char *target, *op, *text; FamilyId family;
         {"cuda", "lstm.cells", "cells{examples=4,threads=128}", FAMILY_cuda_cells},
         {"cuda", "gru.cells.dx", "cells{examples=4,threads=128,parts=8,blocks=3}", FAMILY_cuda_cells},
         {"cuda", "lstm.cells", "cells{examples=1,threads=96,unroll=8}", FAMILY_cuda_cells},
+        {"cuda", "lstm.cells.dx", "cells_mma{examples=16,threads=256,blocks=64}", FAMILY_cuda_cells_mma},
         {"cuda", NULL, "window", FAMILY_cuda_window},
 };
 enum { NTEXT = sizeof texts / sizeof *texts };

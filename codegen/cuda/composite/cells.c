@@ -9,8 +9,9 @@
  * of parts (Cells.parts), a chain each over its columns (backward: rows) of W_hh, added in their order: so neither how
  * many examples a block has, nor who holds which weights, changes a bit. Gradients of the weights are contractions
  * outside.
- * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory; those are unrolled by pass
- * expand. */
+ * Of w_hh alone in 16 bits: cells_mma.c.
+ * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory, w_hh alone of 16 bits where no
+ * team of blocks holds it; those are unrolled by pass expand. */
 #include "cells.h"
 #include <string.h>
 
@@ -61,15 +62,42 @@ shared_bytes(const Cells *s)
 	return 4 * ((s->back ? room(s, s->gates) + room(s, 1) : 2 * room(s, 1)) + (s->lstm ? room(s, 1) : 0));
 }
 
+/* A plan for w_hh of type w, all else f32; why there is none. */
+static const char *
+tiled(const Graph *g, Cells *s, const char *arch, DType w)
+{
+	if (s->dt != DT_f32 || !arch || !cu_has_mma(w, arch))
+		return "w_hh alone is of 16 bits: the architecture has no products of such tiles";
+	return cu_tiled_choose(g->arena, s, cuda_machine(NULL, arch));
+}
+
+bool
+cu_cells_takes(const Graph *g, const Op *op, int k, const SelectCx *cx)
+{
+	Cells s, other;
+
+	if (!cu_cells_op((OpKind)op->kind) || cx->narrow == DT_none || (cx->may && !cx->may(cx->cx, "held")))
+		return false;
+	s = other = cu_cells_of(g, op);
+	if (k != s.w || tiled(g, &s, cx->arch, cx->narrow))
+		return false;
+	const Machine *m = cuda_machine(NULL, cx->arch);
+
+	cu_held_choose(g->arena, &other, m);
+	return cu_tiled_cycles(&s, m) < cu_held_cycles(&other, m);
+}
+
 const char *
 cu_cells_refuses(const Graph *g, const Op *op)
 {
 	Cells s = cu_cells_of(g, op);
 
+	DType w = (DType)val_type(g, op->in[s.w])->dtype;
+
 	if (s.dt == DT_f64)
 		return "the operands are f64: the kernel is for f32, f16 and bf16";
-	if (val_type(g, op->in[s.w])->dtype != s.dt)
-		return "w_hh alone is of 16 bits: the kernel is for operands of one type";
+	if (w != s.dt)
+		return tiled(g, &s, g->module->arch, w);
 	s.rows = 1;
 	return shared_bytes(&s) > COMPOSITE_SHARED
 	               ? arena_printf(g->arena, "the states of %lld units do not fit a block's shared memory",
@@ -90,6 +118,12 @@ alone(Cells *s)
 static void
 cells_take(Cells *s, const Params *p)
 {
+	if (p->family == FAMILY_cuda_cells_mma) {
+		s->rows = p->cuda_cells_mma.examples;
+		s->threads = p->cuda_cells_mma.threads;
+		s->blocks = p->cuda_cells_mma.blocks;
+		return;
+	}
 	s->rows = p->cuda_cells.examples;
 	s->threads = p->cuda_cells.threads;
 	s->parts = p->cuda_cells.parts ? p->cuda_cells.parts : s->parts;
@@ -108,6 +142,15 @@ cu_cells_facts(const Graph *g, const Op *op, const SelectCx *cx)
 	               .units = s.h,
 	               .parts_shape = s.parts,
 	               .K = s.back ? s.gates * s.h : s.h};
+}
+
+double
+cu_cells_exchanged(const Cells *s, const Params *p)
+{
+	bool two = p->family == FAMILY_cuda_cells_mma; /* numbers of a word of 8 bytes */
+	int blocks = two ? p->cuda_cells_mma.blocks : p->family == FAMILY_cuda_cells ? p->cuda_cells.blocks : 1;
+
+	return blocks > 1 ? (two ? 4.0 : 8.0) * (double)((s->back ? s->gates : 1) * s->h * s->n.n * s->t) * blocks : 0;
 }
 
 /* held: may blocks hold the weights? */
@@ -131,9 +174,51 @@ misfit(const Graph *g, const Op *op, const SelectCx *cx, bool held, const Params
 	return why;
 }
 
+/* Of w_hh in 16 bits. */
+static const char *
+tiled_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p)
+{
+	Cells s = cu_cells_of(g, op);
+	Facts f = cu_cells_facts(g, op, cx);
+
+	if (p->family != FAMILY_cuda_cells_mma)
+		return arena_printf(g->arena, "%s of w_hh in 16 bits takes parameters such as "
+		                              "cells_mma{examples=16,threads=256,blocks=64}",
+		                    op_info[op->kind].name);
+	const char *why = space_misfit(g->arena, p, &f);
+
+	cells_take(&s, p);
+	return why ? why : cu_tiled_misfit(g->arena, &s, cuda_machine(NULL, cx->arch));
+}
+
+static const char *
+tiled_select(const Graph *g, const Op *op, SelectCx *cx, Cells *s)
+{
+	Looked *looked = select_look(cx, g, op, "held");
+	Params p, q;
+
+	tiled(g, s, cx->arch, (DType)val_type(g, op->in[s->w])->dtype); /* refused where there is none */
+	p = (Params){FAMILY_cuda_cells_mma,
+	             .cuda_cells_mma = {.examples = s->rows, .threads = s->threads, .blocks = s->blocks}};
+	if (cx->tuned) {
+		if (!space_parse("cuda", op_info[op->kind].name, cx->tuned, &q))
+			q = (Params){0}; /* of no family */
+		cx->misfit = tiled_misfit(g, op, cx, &q);
+		p = cx->misfit ? p : q;
+		cells_take(s, &p);
+	}
+	looked->chosen = true;
+	looked->why = arena_printf(g->arena, "%d blocks hold the weights, for %d examples", s->blocks, s->rows);
+	return space_text(g->arena, &p);
+}
+
 const char *
 cu_cells_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p)
 {
+	Cells s = cu_cells_of(g, op);
+
+	if (val_type(g, op->in[s.w])->dtype != s.dt)
+		return tiled_misfit(g, op, cx, p);
 	return misfit(g, op, cx, !cx->may || cx->may(cx->cx, "held"), p);
 }
 
@@ -141,6 +226,10 @@ const char *
 cu_cells_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace)
 {
 	Cells s = cu_cells_of(g, op);
+
+	*workspace = 0;
+	if (val_type(g, op->in[s.w])->dtype != s.dt)
+		return tiled_select(g, op, cx, &s);
 	Looked *looked = select_look(cx, g, op, "held");
 	bool held = !cx->may || cx->may(cx->cx, "held");
 	const char *why = held ? cu_held_choose(g->arena, &s, cuda_machine(NULL, cx->arch)) : "switched off";
@@ -744,10 +833,12 @@ cu_cells_emit(Cuda *c, const Op *op)
 	const Params *p = &c->kernel;
 
 	s.c = c;
-	if (p->family != FAMILY_cuda_cells)
+	if (p->family != FAMILY_cuda_cells && p->family != FAMILY_cuda_cells_mma)
 		bug("target cuda: '%s' is no kernel of a recurrence", c->g->group.at[c->group].kernel);
 	cells_take(&s, p);
-	if (s.blocks > 1)
+	if (p->family == FAMILY_cuda_cells_mma)
+		cu_tiled_emit(&s);
+	else if (s.blocks > 1)
 		cu_held_emit(&s);
 	else if (s.back)
 		backward_emit(&s);

@@ -38,10 +38,21 @@ int cu_cells_inputs(const Cells *s, CellInput *in);           /* at most 8 */
 Cell cu_cells_unit(const Cells *s);
 void cu_cells_back(const Cells *s);
 
+/* Bytes that the blocks of a kernel with these parameters read of each other's words; 0: each is for itself. */
+double cu_cells_exchanged(const Cells *s, const Params *p);
+
 /* ---- cells_held.c */
 /* Sets rows, threads and blocks; the reason why not, or NULL. sms: multiprocessors. */
 const char *cu_held_choose(Arena *a, Cells *s, const Machine *m);
+double cu_held_cycles(const Cells *s, const Machine *m); /* estimated of a step, of blocks for themselves too */
 /* Why these rows, threads and blocks are not possible. */
 const char *cu_held_misfit(Arena *a, const Cells *s, int sms);
 void cu_held_emit(Cells *s);
+
+/* ---- cells_mma.c, for w_hh of 16 bits: the same, and the cycles that a step is estimated to take, to be compared with
+ * those of the other ways. */
+const char *cu_tiled_choose(Arena *a, Cells *s, const Machine *m);
+const char *cu_tiled_misfit(Arena *a, const Cells *s, const Machine *m);
+double cu_tiled_cycles(const Cells *s, const Machine *m);
+void cu_tiled_emit(Cells *s);
 #endif

@@ -123,6 +123,12 @@ estimate_alone(const Cells *s, const Machine *m)
 	return waves * ((from > products ? from : products) + GATES);
 }
 
+double
+cu_held_cycles(const Cells *s, const Machine *m)
+{
+	return s->blocks > 1 ? estimate(s, m->sms) : estimate_alone(s, m);
+}
+
 const char *
 cu_held_choose(Arena *a, Cells *s, const Machine *m)
 {

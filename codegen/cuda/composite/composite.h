@@ -19,6 +19,7 @@ const char *cu_attention_misfit(const Graph *g, const Op *op, const SelectCx *cx
 void cu_attention_emit(Cuda *c, const Op *op);
 bool cu_cells_op(OpKind k);                             /* lstm.cells, gru.cells and their gradients */
 const char *cu_cells_refuses(const Graph *g, const Op *op);
+bool cu_cells_takes(const Graph *g, const Op *op, int k, const SelectCx *cx); /* Target.narrow.takes */
 const char *cu_cells_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace);
 Facts cu_cells_facts(const Graph *g, const Op *op, const SelectCx *cx);
 const char *cu_cells_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);

@@ -215,7 +215,7 @@ cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 	space_parse("cuda", NULL, kernel, &p);
 	const CuAlgo *algo = cu_algo_of(p.family);
 
-	if (p.family == FAMILY_cuda_attention && p.cuda_attention.by)
+	if ((p.family == FAMILY_cuda_attention && p.cuda_attention.by) || p.family == FAMILY_cuda_cells_mma)
 		return r->products;
 	return algo && algo->rate ? algo->rate(r) : r->flops;
 }

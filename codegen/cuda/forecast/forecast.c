@@ -38,6 +38,7 @@ typedef struct Work {
 	double finished, parts;
 	double steps;            /* of a recurrence, 0: it is none */
 	bool from_l2;            /* its weights are more than an L1 keeps, and no block holds them */
+	double exchanged;        /* bytes that blocks which hold them read of each other, through the L2 */
 } Work;
 /* Of a warp. */
 typedef struct Walk {
@@ -435,14 +436,17 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 	        rest = blocks % at_once;
 	Bound full = wave(a, w, &x, r, r->blocks_sm, rate),
 	      last = rest ? wave(a, w, &x, r, (int)((rest + w->m->sms - 1) / w->m->sms), rate) : (Bound){0, NULL};
-	double busy = (double)whole * full.seconds + last.seconds;
+	double busy = (double)whole * full.seconds + last.seconds, cache = w->exchanged / w->m->rates.cache;
+	const char *slow = cache > memory ? "what blocks exchange, through the L2" : "memory";
+
+	memory = cache > memory ? cache : memory;
 
 	r->waves = (double)blocks / (double)at_once;
 	r->slots = x.slots;
 	r->round_slots = x.round_slots;
 	r->tail = tail;
 	r->seconds = (busy > memory ? busy : memory) + tail + w->m->rates.start;
-	const char *why = busy <= memory ? "memory" : whole ? full.why : last.why;
+	const char *why = busy <= memory ? slow : whole ? full.why : last.why;
 
 	if (busy > memory && whole > 0 && whole < 4 && rest && last.seconds > 0.2 * busy &&
 	    last.seconds > 1.3 * full.seconds * (double)rest / (double)at_once)
@@ -492,7 +496,8 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 
 			space_parse("cuda", NULL, kernel, &p);
 			w->steps = (double)s.t;
-			w->from_l2 = p.cuda_cells.blocks == 1 &&
+			w->exchanged = cu_cells_exchanged(&s, &p);
+			w->from_l2 = p.family == FAMILY_cuda_cells && p.cuda_cells.blocks == 1 &&
 			             s.gates * s.h * s.h * dtype_info[s.dt].bytes > w->m->l1.bytes / 2;
 		}
 	w->gemm = op && kernel && !strncmp(w->f->what, kernel, strlen(kernel)) && cu_gemm_parse(kernel, &w->p);
