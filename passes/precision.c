@@ -340,6 +340,8 @@ why_stored_wide(Narrow *n, const Op *op, Val v)
 
 	if (op_has(op->kind, T_REDUCE))
 		return "the result of a reduction";
+	if (op->kind == OP_attention && val_info(n->g, v)->index > 0)
+		return "log-sums, from which exponents are subtracted";
 	if (!n->act[v.id])
 		return "computed from statistics and parameters alone";
 	if (n->to_state[v.id])

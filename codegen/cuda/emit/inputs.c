@@ -10,13 +10,17 @@
 
 enum { LEAST_BYTES = 64 };
 
-/* Not a view outside groups, which is the same memory under another name. */
+/* Not a view outside groups, which is the same memory under another name, nor a kernel that knows an element by its
+ * number in the tensor alone (totals.c). */
 static bool
 reads_elements(const Graph *g, const Op *op)
 {
 	OpKind k = (OpKind)op->kind;
+	Params p = {0};
 
-	return op->group >= 0 && op_has(k, T_POINTWISE | T_VIEW | T_MOVE) &&
+	if (op->group >= 0 && g->group.at[op->group].kernel)
+		space_parse("cuda", NULL, g->group.at[op->group].kernel, &p);
+	return op->group >= 0 && p.family != FAMILY_cuda_total && op_has(k, T_POINTWISE | T_VIEW | T_MOVE) &&
 	       !(op_has(k, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset);
 }
 
