@@ -38,6 +38,7 @@ typedef struct Narrow {
 	bool *exact;             /* of roots: comparisons read it, so that everybody reads what memory holds */
 	Cast **cast;             /* of roots and values: copies that exist */
 	bool *contract;          /* by op: multiplies 16-bit operands */
+	uint32_t *factors;       /* by op: which of its operands those may be, a bit each */
 	VEC(Op) out;
 } Narrow;
 
@@ -114,29 +115,38 @@ is_f32(const Narrow *n, Val v)
 	return val_type(n->g, v)->dtype == DT_f32;
 }
 
-/* May operand k be of 16 bits where op multiplies 16-bit operands? */
-static bool
-is_factor(const Narrow *n, const Op *op, int k)
+/* Operands that may be of 16 bits where an op multiplies 16-bit operands; asked while all stand in their own types. */
+static void
+find_factors(Narrow *n)
 {
 	const Target *t = n->cx->target;
 
-	return op_has(op->kind, T_CONTRACT) ||
-	       (op_has(op->kind, T_COMPOSITE) && t && t->narrow.takes && t->narrow.takes(t, n->g, op, k, &n->kernels));
+	for (uint32_t i = 0; i < n->g->op.n; i++) {
+		const Op *op = &n->g->op.at[i];
+		bool asks = op_has(op->kind, T_COMPOSITE) && t && t->narrow.takes;
+
+		for (int k = 0; k < op->nin && k < 32; k++)
+			if (op_has(op->kind, T_CONTRACT) || (asks && t->narrow.takes(t, n->g, op, k, &n->kernels)))
+				n->factors[i] |= 1u << k;
+	}
+}
+
+static bool
+is_factor(const Narrow *n, uint32_t op, int k)
+{
+	return n->factors[op] >> k & 1;
 }
 
 /* Does op have such operands, all of them in f32? */
 static bool
-has_factors(const Narrow *n, const Op *op)
+has_factors(const Narrow *n, uint32_t index)
 {
-	bool any = false;
+	const Op *op = &n->g->op.at[index];
 
 	for (int k = 0; k < op->nin; k++)
-		if (is_factor(n, op, k)) {
-			if (!is_f32(n, op->in[k]))
-				return false;
-			any = true;
-		}
-	return any;
+		if (is_factor(n, index, k) && !is_f32(n, op->in[k]))
+			return false;
+	return n->factors[index] != 0;
 }
 
 /* Does the value change from example to example, element by element? Reductions end that. */
@@ -231,14 +241,14 @@ choose_contractions(Narrow *n)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (!has_factors(n, op))
+		if (!has_factors(n, i))
 			continue;
 		const char *why = why_wide(n, op);
 
 		n->contract[i] = !why;
 		tell(n, op, !why, "precision.contract",
 		     why ? why
-		         : arena_printf(g->arena, is_factor(n, op, 0) ? "%s operands, f32 sums"
+		         : arena_printf(g->arena, is_factor(n, i, 0) ? "%s operands, f32 sums"
 		                                                      : "%s weights, and states where they meet; "
 		                                                        "f32 sums",
 		                        dtype_info[n->p.narrow].name),
@@ -316,7 +326,7 @@ find_keepers(Narrow *n)
 		for (int k = 0; k < op->nin; k++) {
 			const char **keep = &n->keep[n->root[op->in[k].id]];
 
-			if (n->contract[i] && is_factor(n, op, k))
+			if (n->contract[i] && is_factor(n, i, k))
 				continue;
 			if (is_rigid(op) &&
 			    !(op->kind == OP_store && val_op(g, op->in[k]) && val_op(g, op->in[k])->group == op->group))
@@ -337,6 +347,7 @@ why_stored_wide(Narrow *n, const Op *op, Val v)
 {
 	const char *keep = n->keep[v.id];
 	int64_t bytes = type_bytes(val_type(n->g, v));
+	uint32_t index = (uint32_t)(op - n->g->op.at);
 
 	if (op_has(op->kind, T_REDUCE))
 		return "the result of a reduction";
@@ -346,7 +357,7 @@ why_stored_wide(Narrow *n, const Op *op, Val v)
 		return "computed from statistics and parameters alone";
 	if (n->to_state[v.id])
 		return "it flows into a state";
-	if ((is_rigid(op) && !(n->contract[op - n->g->op.at] && is_factor(n, op, 0))) || op_has(op->kind, T_CONST))
+	if ((is_rigid(op) && !(n->contract[index] && is_factor(n, index, 0))) || op_has(op->kind, T_CONST))
 		return arena_printf(n->g->arena, "%s makes it, whose kernel works in f32", op_info[op->kind].name);
 	if (keep)
 		return keep;
@@ -531,7 +542,7 @@ rewrite_op(Narrow *n, uint32_t index, Op op)
 
 		if (!is_f32(n, v) && !n->narrow[n->root[v.id]])
 			in[k] = v;
-		else if ((contract && is_factor(n, &op, k)) || move)
+		else if ((contract && is_factor(n, index, k)) || move)
 			in[k] = narrow_operand(n, &op, k, v);
 		else
 			in[k] = wide_operand(n, &op, v);
@@ -599,6 +610,8 @@ pass_precision(Graph *g, PassCtx *cx)
 	n.exact = arena_array(a, bool, nval);
 	n.cast = arena_array(a, Cast *, nval);
 	n.contract = arena_array(a, bool, nop);
+	n.factors = arena_array(a, uint32_t, nop);
+	find_factors(&n);
 	find_activations(&n);
 	find_state_flow(&n);
 	find_crossings(&n);

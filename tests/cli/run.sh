@@ -254,6 +254,8 @@ t "machine code is a GPU's" 2 '--sass needs --target cuda' "$mantou" info --sass
 printf 'model b(x: u8[N, 6, 24]) {\n loss l1(cast(x, f32) * 0.01, 3.5)\n w = param([1], init = normal(1)) as w\n loss mean(w)\n}\ndata { reader = synthetic() }\ntrain { batch = 9 optimizer = sgd(rate = 0.1) }\n' >"$dir/bytes.net"
 ok "bytes that are reduced to a number" $cuda --arch sm_80 --emit cuda "$dir/bytes.net" -o "$dir/bytes.cu"
 printf 'model a(x: f32[N, 6, 16]) {\n w = param([6, 6], init = normal(1)) as w\n loss mse(attention(dense(x, 16), dense(x, 16), dense(x, 2), mask = w), 0.5)\n}\ndata { reader = synthetic() }\ntrain { batch = 2 optimizer = sgd(rate = 0.1) }\n' >"$dir/mask.net"
+printf 'model c(x: f32[N, 24, 16]) {\n z = concat([dense(x, 16), dense(x, 16)], axis = 1)\n loss mse(attention(z, z, z), 0.5)\n}\ndata { reader = synthetic() }\ntrain { batch = 2 optimizer = sgd(rate = 0.1) }\n' >"$dir/joined.net"
+for a in 'cpu --arch znver4' 'cuda --arch sm_80'; do t "attention of what is concatenated, in bf16: $a" 0 'attention .*wide=true' "$mantou" dump --stage planned --precision bf16 --target $a "$dir/joined.net"; done
 for a in 'cpu --arch znver4' 'cuda --arch sm_80'; do t "attention with a trained mask, in bf16: $a" 0 'attention .*wide=true' "$mantou" dump --stage planned --precision bf16 --target $a "$dir/mask.net"; done
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
