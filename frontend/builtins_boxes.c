@@ -151,27 +151,15 @@ builtin_roi_align(Call *c, Value *result)
 }
 
 /* ---------------------------------------------------------------- resize */
-/* Row i reads floor(i n / rows). Whole multiples repeat, which moves nothing. */
+/* Row i reads floor(i n / rows), also where rows repeat: axes that were cut apart for that would lie in other places
+ * than convolutions have them. */
 static Val
 nearest(Call *c, Val x, int ax, int64_t n, int64_t rows)
 {
-	Type t = val_type_of(c, x);
+	Val at = counting(c, DT_i64, 1, 0, axis(rows));
 
-	if (rows % n == 0) {
-		Axis axes[MAX_RANK];
-
-		memcpy(axes, t.axis, sizeof axes);
-		x = add_axis(c, x, ax + 1);
-		if (!x.id)
-			return x;
-		Type wide = val_type_of(c, x);
-
-		wide.axis[ax + 1] = axis(rows / n);
-		axes[ax] = axis(rows);
-		return to_shape(c, build_expand(c->b, x, wide.rank, wide.axis), t.rank, axes);
-	}
-	Val at = ewn(c, OP_idiv, ewn(c, OP_mul, counting(c, DT_i64, 1, 0, axis(rows)), (double)n), (double)rows);
-
+	at = rows % n ? ewn(c, OP_idiv, ewn(c, OP_mul, at, (double)n), (double)rows)
+	              : ewn(c, OP_idiv, at, (double)(rows / n));
 	return op_with2(c, OP_take, x, at, ATTRS(AI(axis, ax)));
 }
 
