@@ -22,17 +22,19 @@ add_bias(Call *c, Val y, Val bias, int64_t n, int trailing)
 	return ew2(c, OP_add, y, trailing ? to_shape(c, bias, 1 + trailing, axes) : bias);
 }
 
-/* conv2d(16, 32, 3) of 16 channels: PyTorch's in, out, k, where the input is not counted here. */
+/* conv2d(16, 32, 3) of 16 channels: PyTorch's in, out, k, where the input is not counted here. Who pads for a window of
+ * that size, or lists its sides, means it. */
 static bool
-counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride)
+counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride, int64_t pad)
 {
-	return out == in && call_given(c, "stride") && k >= 8 && k > 2 * stride;
+	return out == in && call_given(c, "stride") && k >= 8 && k > 2 * stride && pad != k / 2 &&
+	       call_arg(c, "k")->kind != V_LIST;
 }
 
 static void
-warn_counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride)
+warn_counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride, int64_t pad)
 {
-	if (counts_input(c, in, out, k, stride))
+	if (counts_input(c, in, out, k, stride, pad))
 		sema_warning(c->sema, call_loc(c, "k"),
 		             "%s: channels is %lld, as the input has, and k is %lld: if these are the input's channels "
 		             "and the result's, write %s(%lld, %lld)",
@@ -71,7 +73,7 @@ builtin_conv2d(Call *c, Value *result)
 		return call_fail(c, call_loc(c, "groups"),
 		                 "groups is %lld, must divide both the input's %lld channels and the output's %lld",
 		                 (long long)groups, (long long)in, (long long)out);
-	warn_counts_input(c, in, out, k[0], stride[0]);
+	warn_counts_input(c, in, out, k[0], stride[0], pad[0]);
 	if (!window_fits(c, size, k, pad, dilation))
 		return false;
 	DType t = val_type(call_graph(c), x)->dtype;
@@ -100,7 +102,7 @@ builtin_conv_transpose2d(Call *c, Value *result)
 	if (!image(c, &x, &in, size) || !arg_int(c, "channels", 1, INT32_MAX, &out) || !arg_pair(c, "k", 1, k)
 	    || !arg_pair(c, "stride", 1, stride) || !arg_pair(c, "pad", 0, pad) || !arg_pair(c, "output_pad", 0, extra))
 		return false;
-	warn_counts_input(c, in, out, k[0], stride[0]);
+	warn_counts_input(c, in, out, k[0], stride[0], pad[0]);
 	Type tx = val_type_of(c, x);
 	Axis axes[4] = {tx.axis[0], axis(out)};
 	for (int i = 0; i < 2; i++) {
@@ -144,7 +146,7 @@ signal(Call *c, Val *x, Window1 *w)
 	       axis_fixed(c, "input", *x, 1, &w->in) && axis_fixed(c, "input", *x, 2, &w->n) &&
 	       arg_int(c, "channels", 1, INT32_MAX, &w->out) && arg_int(c, "k", 1, INT32_MAX, &w->k) &&
 	       arg_int(c, "stride", 1, INT32_MAX, &w->stride) && arg_int(c, "pad", 0, INT32_MAX, &w->pad) &&
-	       (warn_counts_input(c, w->in, w->out, w->k, w->stride), true);
+	       (warn_counts_input(c, w->in, w->out, w->k, w->stride, w->pad), true);
 }
 
 /* The weight and x as of one row; the bias. */
