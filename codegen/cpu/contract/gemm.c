@@ -4,15 +4,16 @@
  * says. Out: a packing kernel where the second operand is not vectors already, the main kernel, and what finishes its
  * reductions. Matrix products, of the same row (algo_direct), are in matmul.c. A convolution is
  * data: per output row the first valid filter row, how many, and the input row they start at; per run of output columns
- * likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
- * no case has code of its own. Of a long row some columns are a piece, with the runs that these meet. Channels in
+ * likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index (columns a stride apart are a
+ * run, where rows of a tile need not be neighbours in memory), dilation a step of the input; no case has code of its
+ * own. Of a long row some columns are a piece, with the runs that these meet. Channels in
  * groups: a panel holds columns of one group, whose channels the first operand's rows begin at. Tasks are cut by
  * shape, so results have the same bits for any number of threads. */
 #include "algo.h"
 #include <string.h>
 
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */
-typedef struct ImageAt { V lo, n, row, ow; } ImageAt;
+typedef struct ImageAt { V lo, n, row, ow; int64_t spread; } ImageAt; /* spread: as Walk has it */
 
 static void
 image_index(Emit *e, void *cx, V row, Ix *ix)
@@ -22,7 +23,7 @@ image_index(Emit *e, void *cx, V row, Ix *ix)
 
 	ix[0] = ix_s(i_rem(e, m, at->n));
 	ix[2] = ix_s(at->row);
-	ix[3] = ix_s(i_add(e, at->ow, i_div(e, m, at->n)));
+	ix[3] = ix_s(i_add(e, at->ow, i_mul_k(e, i_div(e, m, at->n), at->spread)));
 }
 
 /* Pixels of a piece: a row of them, or some of its columns. */
@@ -55,8 +56,12 @@ typedef struct Walk {
 	 * these */
 	int64_t *runs, nrun;
 	int64_t *cuts; /* of each piece of a row: its first run, and the one behind its last */
+	int64_t *before; /* where runs end with their piece: pixels of a run's piece in runs before it */
 	/* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
 	int64_t apart;
+	/* the same in output pixels: of the gradient, pixels a stride apart meet the same taps; 1: runs are of
+	 * neighbours */
+	int64_t spread;
 	int64_t rstep, rmove, sstep, smove; /* of the filter index, of the input index per tap */
 } Walk;
 
@@ -67,7 +72,16 @@ walk_cut(Arena *a, Walk *w, int64_t OW, int64_t cut)
 	int64_t n = ceil_div(OW, cut), run = 0;
 
 	w->cuts = arena_array(a, int64_t, n * 2);
-	for (int64_t i = 0; i < n; i++) {
+	for (int64_t i = 0; i < n && w->spread > 1; i++) {
+		int64_t pixels = 0;
+
+		for (w->cuts[i * 2] = run; run < w->nrun && w->runs[run * 5] < (i + 1) * cut; run++) {
+			w->before[run] = pixels;
+			pixels += w->runs[run * 5 + 1];
+		}
+		w->cuts[i * 2 + 1] = run;
+	}
+	for (int64_t i = 0; i < n && w->spread == 1; i++) {
 		int64_t end = (i + 1) * cut < OW ? (i + 1) * cut : OW;
 
 		while (w->runs[run * 5] + w->runs[run * 5 + 1] <= i * cut)
@@ -78,15 +92,31 @@ walk_cut(Arena *a, Walk *w, int64_t OW, int64_t cut)
 	}
 }
 
+/* Output column i, which meets taps t, goes on with the last run, of those from number `from` on, or begins one. */
+static void
+walk_add(Walk *w, int64_t from, int64_t i, const WindowTaps *t)
+{
+	int64_t *last = &w->runs[(w->nrun - 1) * 5];
+
+	/* pixels with the same taps whose inputs are that far apart are one run of rows */
+	if (w->nrun > from && t->first == last[3] && t->count == last[4] && t->at == last[2] + last[1] * w->apart)
+		last[1]++;
+	else
+		memcpy(&w->runs[w->nrun++ * 5], (int64_t[]){i, 1, t->at, t->first, t->count}, 40);
+}
+
+/* spread: may pixels of a run be a stride apart, of a gradient? Its runs end with their piece. */
 static Walk
-walk_of(const Graph *g, Arena *a, const Op *op, const Type *x, const Type *o, int64_t cut)
+walk_of(const Graph *g, Arena *a, const Op *op, const Type *x, const Type *o, int64_t cut, bool spread)
 {
 	bool dx = op->kind == OP_conv2d_dx;
 	Window win = window_of(g, op);
 	int64_t OH = o->axis[2].n, OW = o->axis[3].n;
 	Walk w = {.rows = arena_array(a, int64_t, OH * 3),
 	          .runs = arena_array(a, int64_t, OW * 5),
+	          .before = arena_array(a, int64_t, OW),
 	          .apart = o->axis[0].n == 1 && !dx ? win.stride[1] : 1,
+	          .spread = spread && dx ? win.stride[1] : 1,
 	          .rstep = 1,
 	          .rmove = 1,
 	          .sstep = 1,
@@ -97,16 +127,18 @@ walk_of(const Graph *g, Arena *a, const Op *op, const Type *x, const Type *o, in
 
 		memcpy(&w.rows[i * 3], (int64_t[]){t.at, t.first, t.count}, 24);
 	}
-	for (int64_t i = 0; i < OW; i++) {
-		WindowTaps t = window_taps(&win, 1, dx, i, x->axis[3].n, &w.sstep, &w.smove);
-		int64_t *last = &w.runs[(w.nrun - 1) * 5];
+	int64_t piece = w.spread > 1 ? cut : OW;
 
-		/* neighbours with the same taps whose inputs are that far apart are one run of rows */
-		if (w.nrun && t.first == last[3] && t.count == last[4] && t.at == last[2] + last[1] * w.apart)
-			last[1]++;
-		else
-			memcpy(&w.runs[w.nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
-	}
+	for (int64_t lo = 0; lo < OW; lo += piece)
+		for (int64_t first = lo; first < lo + w.spread; first++) {
+			int64_t from = w.nrun, hi = lo + piece < OW ? lo + piece : OW;
+
+			for (int64_t i = first; i < hi; i += w.spread) {
+				WindowTaps t = window_taps(&win, 1, dx, i, x->axis[3].n, &w.sstep, &w.smove);
+
+				walk_add(&w, from, i, &t);
+			}
+		}
 	walk_cut(a, &w, OW, cut);
 	return w;
 }
@@ -123,7 +155,7 @@ typedef struct Image {
 	/* bytes of the images of a pixel: [row][column][group][pixel of the run], [panel of all][filter row][filter
 	 * column], [row][column][group][panel][pixel of the run]; with a tile of its own, out is that */
 	Mem in, weights, out;
-	V trow, trun, tcut;               /* walk's tables; tcut NULL: one piece is a row */
+	V trow, trun, tcut, tbefore;      /* walk's tables; tcut NULL: one piece is a row */
 	Walk walk;
 } Image;
 
@@ -165,7 +197,9 @@ image_rows(const Image *im, const Epilogue *epi, const GemmParams *p, Axis n, in
 			int64_t lo = run[0] > i * im->cut ? run[0] : i * im->cut,
 			        hi = run[0] + run[1] < (i + 1) * im->cut ? run[0] + run[1] : (i + 1) * im->cut;
 
-			counts |= row_tiles(epi, p, (hi - lo) * n.n, (band < hi - lo ? band : hi - lo) * n.n);
+			int64_t columns = im->walk.spread > 1 ? run[1] : hi - lo;
+
+			counts |= row_tiles(epi, p, columns * n.n, (band < columns ? band : columns) * n.n);
 		}
 	return counts;
 }
@@ -179,10 +213,12 @@ image_regions(Emit *e, Image *im, V in, V weights, V out)
 	im->in = mem_axes(e, in, OF(im->W), BY(0), BY(im->own * 4), BY(im->walk.apart * im->C * 4));
 	im->in.axis[1].step = i_mul_k(e, im->n, im->C * 4);
 	im->weights = mem_axes(e, weights, BY(im->R * im->S * panel), OF(im->S), BY(panel));
-	im->out = mem_axes(e, out, OF(im->OW), BY(0), BY(im->columns_own * 4), BY(im->nr * 4), BY(im->K * 4));
+	im->out = mem_axes(e, out, OF(im->OW), BY(0), BY(im->columns_own * 4), BY(im->nr * 4),
+	                   BY(im->walk.spread * im->K * 4));
 	im->out.axis[1].step = i_mul_k(e, im->n, im->K * 4);
 	im->trow = table(e, im->walk.rows, im->OH * 3);
 	im->trun = table(e, im->walk.runs, im->walk.nrun * 5);
+	im->tbefore = im->walk.spread > 1 ? table(e, im->walk.before, im->walk.nrun) : NULL;
 	im->tcut = im->cuts > 1 ? table(e, im->walk.cuts, im->cuts * 2) : NULL;
 }
 
@@ -200,7 +236,7 @@ image_strides(Emit *e, const Image *im, bool tile, V st[S_COUNT])
 	st[S_BP] = k64(e, walk->rstep * im->S * im->own * im->nr * 4);
 	st[S_BQ] = k64(e, walk->sstep * im->own * im->nr * 4);
 	st[S_BK] = k64(e, im->nr * 4);
-	st[S_CM] = k64(e, (tile ? im->nr : im->K) * 4);
+	st[S_CM] = k64(e, (tile ? im->nr : im->walk.spread * im->K) * 4);
 	st[S_NK] = k64(e, im->own);
 	if (im->columns) {
 		st[S_AK] = st[S_AQ];
@@ -212,7 +248,7 @@ image_strides(Emit *e, const Image *im, bool tile, V st[S_COUNT])
 typedef struct ImageRun {
 	V piece, row, group, panel; /* piece, its row of pixels, group of channels, its panel */
 	V first, end;        /* columns of the piece */
-	V ow, len;           /* first pixel, pixels */
+	V ow, len, before;   /* first pixel, pixels; those of the piece in runs before it */
 	Mem in, out;         /* [pixel of the run] */
 	V weights;           /* the address of the panel's first tap */
 	V np, nq;            /* rows and columns of taps */
@@ -251,9 +287,10 @@ image_run(Emit *e, const Image *im, ImageRun r, V which, V kb)
 	r.len = table_at(e, im->trun, i_add_k(e, run5, 1));
 	V w0 = table_at(e, im->trun, i_add_k(e, run5, 2)), s0 = table_at(e, im->trun, i_add_k(e, run5, 3));
 
-	if (im->cuts > 1 && !im->bands)
+	if (im->cuts > 1 && !im->bands && im->walk.spread == 1)
 		image_run_cut(e, im, &r, &w0);
 
+	r.before = im->tbefore ? table_at(e, im->tbefore, which) : i_sub(e, r.ow, r.first);
 	r.nq = table_at(e, im->trun, i_add_k(e, run5, 4));
 	panel_find(e, im->groups, im->npanel, kb, &r.group, &r.panel);
 	r.in = mem_fix(e, &im->in, im->made ? NULL : h0, im->made ? NULL : w0, r.group);
@@ -291,7 +328,7 @@ image_fetch(Emit *e, const Image *im, const GemmParams *p, const ImageRun *u, co
 		lo = LLVMBuildSelect(b, LLVMBuildOr(b, more, last, ""), lo, begin, "");
 		column = LLVMBuildSelect(b, more, column, then, "");
 	}
-	ImageAt at = {lo, im->n, u->row, u->ow};
+	ImageAt at = {lo, im->n, u->row, u->ow, im->walk.spread};
 	EpilogueTile next = *now;
 
 	next.column = column;
@@ -312,12 +349,12 @@ image_tiles(Emit *e, const Image *im, const GemmParams *p, const Tiles *tiles, c
 	V channel0 = i_mul_k(e, u->group, im->columns_own), column = i_add(e, channel0, i_mul_k(e, u->panel, nr));
 	V columns_left = i_sub(e, i_add_k(e, channel0, im->columns_own), column);
 	V from = mem_at(e, &u->in, im->made ? r.lo : lo);
-	ImageAt at = {lo, n, u->row, u->ow}, at_block = {first, n, u->row, u->ow};
+	ImageAt at = {lo, n, u->row, u->ow, im->walk.spread}, at_block = {first, n, u->row, u->ow, im->walk.spread};
 	EpilogueTile et = {.rows = r.count,
 	                   .column = column,
 	                   .columns = i_min(e, k64(e, nr), columns_left),
 	                   .piece = u->piece,
-	                   .done = i_add(e, i_mul(e, i_sub(e, u->ow, u->first), n), first),
+	                   .done = i_add(e, i_mul(e, u->before, n), first),
 	                   .carried = i_sub(e, r.lo, r.first),
 	                   .tile = im->out.base,
 	                   .tile_columns = nr,
@@ -404,7 +441,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	int64_t panels = im.groups * im.npanel, pieces = im.OH * im.cuts, slices = p->panel_outer ? pieces : panels;
 
 	if (fresh) {
-		im.walk = walk_of(g, e.arena, op, val_type(g, op->in[0]), o, im.cut);
+		/* where sums go to a tile each row finds its pixel, in memory rows are as far apart as each other */
+		bool spread = !im.bands && (epi->raw < 0 || o->axis[0].n == 1);
+
+		im.walk = walk_of(g, e.arena, op, val_type(g, op->in[0]), o, im.cut, spread);
 		emit_lanes(&e, p->lanes);
 		im.n = extent(&e, o->axis[0]);
 		V in = im.made ? scratch_ptr(&e, 0) : buffer(&e, abuf), weights = buffer(&e, bbuf),
