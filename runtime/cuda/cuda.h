@@ -242,10 +242,17 @@ bool cuda_shards_merge(RtHost *h);
 bool cuda_shards_earlier(Chain *h);
 bool cuda_shards_exchange(Chain *h);
 bool cuda_shards_wait(Chain *h, int row);               /* before a row of graph update: for what it reads; behind it */
-bool cuda_shards_spread(Chain *h);                      /* behind an update that processes share */
-bool cuda_shards_tell(Chain *h);                        /* within: what each has made of its part of the gradients */
 /* a kernel of theirs, of so many blocks */
 bool cuda_shards_kernel(Chain *h, CuFunction f, int64_t blocks, void **parameter, const char *what);
+bool cuda_shards_mark(Chain *h);                        /* tells the host that the device has come so far */
+/* What follows is put beside the steps, behind all that they have so far; the steps again, which wait for it. */
+bool cuda_shards_fork(Chain *h);
+bool cuda_shards_join(Chain *h);
+/* cut.c */
+bool cuda_cut_open(Cuda *c);                            /* of several processes, behind shards' own */
+void cuda_cut_close(Cuda *c);
+bool cuda_cut_tell(Chain *h);                           /* what each has made of its part of the gradients */
+bool cuda_cut_spread(Chain *h);                         /* behind an update that processes share */
 /* links.c */
 bool cuda_link(RtHost *h, int other, int64_t bytes, double *seconds);
 bool cuda_adds(RtHost *h, int64_t bytes, double *seconds);

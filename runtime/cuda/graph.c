@@ -245,11 +245,11 @@ chain_call(Chain *h, int graph, bool once)
 		return false;
 	for (int k = 0; k < g->nrow; k++)
 		if ((once || !g->row[k].once) &&
-		    ((graph == RT_G_UPDATE && (!cuda_shards_wait(h, k) || (g->row[k].tell && !cuda_shards_tell(h)))) ||
+		    ((graph == RT_G_UPDATE && (!cuda_shards_wait(h, k) || (g->row[k].tell && !cuda_cut_tell(h)))) ||
 		     !cuda_chain_row(h, g, k) ||
 		     (ends && g->row[k].loss && !chain_loss(h, g))))
 			return false;
-	return graph != RT_G_UPDATE || (cuda_shards_wait(h, g->nrow) && cuda_shards_spread(h));
+	return graph != RT_G_UPDATE || (cuda_shards_wait(h, g->nrow) && cuda_cut_spread(h));
 }
 
 static bool

@@ -115,7 +115,7 @@ call_rows(Chain *chain, const RtGraph *g, RtTimeFn *time, void *cx, bool *lost)
 
 		if (!(r->once && kept)) {
 			ran[k] = true;
-			good = (!r->tell || cuda_shards_tell(chain)) && run_launch(c, r, c->h->run.n) &&
+			good = (!r->tell || cuda_cut_tell(chain)) && run_launch(c, r, c->h->run.n) &&
 			       (time || CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}
 		if (r->loss && !time && good)
@@ -152,7 +152,7 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) ||
 	    !cuda_scalars(c, g) || !call_rows(&chain, g, time, cx, &lost) ||
-	    (graph == RT_G_UPDATE && !lost && !cuda_shards_spread(&chain)) || !call_results(c, g))
+	    (graph == RT_G_UPDATE && !lost && !cuda_cut_spread(&chain)) || !call_results(c, g))
 		return RT_ERROR;
 	h->run.kept = g->nrow && g->row[0].once && !lost ? RT_KEPT(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : lost ? RT_NOT_FINITE : RT_OK;

@@ -153,8 +153,8 @@ cuda_exchanges(const Cuda *c)
 	return c->h->ranks > 1 && !c->h->opt.no_exchange && c->h->sums.npart > 0;
 }
 
-static bool
-put_mark(Chain *h)
+bool
+cuda_shards_mark(Chain *h)
 {
 	return put_kernel(h, h->c->shards.mark, 1, (void *[]){&h->c->shards.marks_at}, "loop_mark");
 }
@@ -324,9 +324,8 @@ bucket_begin(Chain *h)
 		s->add[s->nadd++] = (RtAdd){.out = RT_STATES, .left = i, .right = RT_STATES};
 }
 
-/* What follows is put beside the steps, behind all that the steps have so far. */
-static bool
-beside_fork(Chain *h)
+bool
+cuda_shards_fork(Chain *h)
 {
 	Cuda *c = h->c;
 
@@ -335,9 +334,8 @@ beside_fork(Chain *h)
 	return h->beside;
 }
 
-/* The steps again, which wait for what is beside them. */
-static bool
-beside_join(Chain *h)
+bool
+cuda_shards_join(Chain *h)
 {
 	Cuda *c = h->c;
 
@@ -358,7 +356,7 @@ put_complete(Chain *h, int row)
 	if (!h->capture || !h->c->shards.beside)
 		return true;
 	while (good && *started + 1 < s->nbucket && s->bucket[*started].kernel <= row) {
-		good = beside_fork(h) && put_mark(h) && put_bucket(h) && put_mark(h);
+		good = cuda_shards_fork(h) && cuda_shards_mark(h) && put_bucket(h) && cuda_shards_mark(h);
 		h->beside = false;
 	}
 	return good;
@@ -416,8 +414,8 @@ put_votes(Chain *h, bool beside)
 	CuPtr mail = s->marks_at + 8, own = s->votes + (CuPtr)(c->h->rank * VOTE_BYTES);
 	long long words = FAULT_WORDS, ranks = c->h->ranks;
 	bool good = put_kernel(h, s->vote, 1, (void *[]){&c->arena, &own, &mail, &words}, "loop_vote") &&
-	            (!beside || beside_fork(h)) && put_mark(h) && put_move(h, say_votes(c, 0)) && put_mark(h) &&
-	            (!beside || beside_join(h));
+	            (!beside || cuda_shards_fork(h)) && cuda_shards_mark(h) && put_move(h, say_votes(c, 0)) &&
+	            cuda_shards_mark(h) && (!beside || cuda_shards_join(h));
 
 	h->beside = false;
 	return good &&
@@ -438,10 +436,10 @@ put_rest(Chain *h)
 	else if (!vote_now(h, &fault) || fault)
 		return fault;
 	h->beside = beside;
-	good = good && put_mark(h);
+	good = good && cuda_shards_mark(h);
 	while (good && s->started < sums->nbucket)
 		good = put_bucket(h);
-	good = good && put_mark(h);
+	good = good && cuda_shards_mark(h);
 	h->beside = false;
 	s->waited = beside ? 0 : sums->nbucket;
 	return good;
@@ -459,7 +457,7 @@ cuda_shards_wait(Chain *h, int row)
 	if (!h->capture || !s->beside)
 		return true;
 	if (row == c->h->program.graph[RT_G_UPDATE].nrow)
-		return beside_join(h);
+		return cuda_shards_join(h);
 	for (int b = 0; b < sums->nbucket; b++)
 		if (sums->bucket[b].wait == row)
 			last = b;
@@ -467,44 +465,6 @@ cuda_shards_wait(Chain *h, int row)
 		return true;
 	s->waited = last + 1; /* they go one after the other */
 	return CUDA(c, cuStreamWaitEvent, c->stream, s->arrived[last], 0);
-}
-
-/* Numbers of gradients are made in parts: all get all, before they are joined. Behind whatever else is under way. */
-bool
-cuda_shards_tell(Chain *h)
-{
-	Cuda *c = h->c;
-	CudaShards *s = &c->shards;
-	const RtCuts *k = &c->h->cuts;
-	bool beside = h->capture && s->beside, good;
-
-	if (!s->told || !cuda_exchanges(c))
-		return true;
-	CuPtr own = s->place + (CuPtr)k->place_at[c->h->rank] * sizeof(LoopTold), all = s->place;
-	long long mine = k->place_at[c->h->rank + 1] - k->place_at[c->h->rank], n = k->place_at[c->h->ranks], no = 0,
-	          yes = 1;
-
-	good = (!mine || put_kernel(h, s->tell, mine * SHARD_THREADS,
-	                            (void *[]){&c->arena, &s->told, &own, &mine, &no}, "loop_told")) &&
-	       (!beside || beside_fork(h)) && put_mark(h) &&
-	       cuda_nccl_move(c, cuda_chain_stream(h), s->telling, k->ntell) &&
-	       (h->capture || cuda_nccl_wait(c, cuda_chain_stream(h))) && put_mark(h) && (!beside || beside_join(h));
-	h->beside = false;
-	return good && put_kernel(h, s->tell, n * SHARD_THREADS, (void *[]){&c->arena, &s->told, &all, &n, &yes},
-	                          "loop_told");
-}
-
-/* Each process has made a part of the parameters: all get it. */
-bool
-cuda_shards_spread(Chain *h)
-{
-	Cuda *c = h->c;
-	CuStream s = cuda_chain_stream(h);
-
-	if (!rt_cuts_cut(c->h) || !cuda_exchanges(c))
-		return true;
-	return put_mark(h) && cuda_nccl_move(c, s, c->shards.spread, c->h->cuts.nspread) &&
-	       (h->capture || cuda_nccl_wait(c, s)) && put_mark(h);
 }
 
 bool
@@ -522,7 +482,7 @@ bool
 cuda_shards_exchange(Chain *h)
 {
 	bucket_begin(h);
-	return put_rest(h) && cuda_shards_wait(h, h->c->h->program.graph[RT_G_UPDATE].nrow) && cuda_shards_spread(h);
+	return put_rest(h) && cuda_shards_wait(h, h->c->h->program.graph[RT_G_UPDATE].nrow) && cuda_cut_spread(h);
 }
 
 /* What the shards of each process brought to joins, to all. */
@@ -544,7 +504,7 @@ put_brought(Chain *h)
 		s->msg[n++] = (RtMsg){r, false, device_bytes(value_of(c, s->rank[r].lo)),
 		                      (size_t)((s->rank[r].hi - s->rank[r].lo) * host->joins.room)};
 	}
-	return put_mark(h) && put_move(h, n) && put_mark(h);
+	return cuda_shards_mark(h) && put_move(h, n) && cuda_shards_mark(h);
 }
 
 /* ---- one after the other */
@@ -848,43 +808,6 @@ beside_open(Cuda *c)
 	       CUDA(c, cuEventCreate, &s->forked, CU_NO_TIMING) && CUDA(c, cuEventCreate, &s->joined, CU_NO_TIMING);
 }
 
-/* Messages as the host has them, on the device: `here` is where `at` of the host lies. */
-static struct RtMsg *
-messages_here(const RtMsg *m, int n, const uint8_t *at, CuPtr here)
-{
-	RtMsg *r = rt_alloc(sizeof *r * (size_t)(n + 1));
-
-	for (int i = 0; i < n; i++) {
-		r[i] = m[i];
-		r[i].at = device_bytes(here + (CuPtr)((const uint8_t *)m[i].at - at));
-	}
-	return r;
-}
-
-/* Parts of parameters, and of numbers of gradients. */
-static bool
-cuts_open(Cuda *c)
-{
-	CudaShards *s = &c->shards;
-	const RtCuts *k = &c->h->cuts;
-	int n = k->ntell ? k->place_at[c->h->ranks] : 0;
-	LoopTold *place = rt_alloc(sizeof *place * (size_t)(n + 1));
-	bool good = true;
-
-	s->spread = messages_here(k->spread, k->nspread, c->h->run.arena, c->arena);
-	for (int i = 0; i < n; i++)
-		place[i] = (LoopTold){.from = k->place[i].from, .at = k->place[i].at, .n = k->place[i].n};
-	if (n) {
-		good = cuda_alloc(c, &s->told, k->told_at[c->h->ranks], "numbers of parts of gradients") &&
-		       cuda_alloc(c, &s->place, (int64_t)sizeof *place * n, "numbers of parts of gradients") &&
-		       cuda_put(c, s->place, place, (int64_t)sizeof *place * n);
-		s->telling = messages_here(k->tell, k->ntell, k->told, s->told);
-		c->h->device_bytes += (size_t)(k->told_at[c->h->ranks] + (int64_t)sizeof *place * n);
-	}
-	free(place);
-	return good;
-}
-
 /* Room for what arrives, NCCL, and a first exchange, with which connections are made: none is in a capture. */
 static bool
 others_open(Cuda *c)
@@ -907,7 +830,7 @@ others_open(Cuda *c)
 	memset(s->marks, 0, 64);
 	h->mark = s->marks;
 	c->h->device_bytes += (size_t)(h->sums.arrives + votes + 8);
-	return cuts_open(c) && put_move(&chain, say_votes(c, 0));
+	return cuda_cut_open(c) && put_move(&chain, say_votes(c, 0));
 }
 
 bool
@@ -932,7 +855,7 @@ void
 cuda_shards_close(Cuda *c)
 {
 	CudaShards *s = &c->shards;
-	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed, s->told, s->place};
+	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed};
 
 	cuda_nccl_close(c);
 	for (int b = 0; s->arrived && b < c->h->sums.nbucket; b++)
@@ -947,8 +870,7 @@ cuda_shards_close(Cuda *c)
 		c->cu.cuStreamDestroy(s->beside);
 	if (s->marks)
 		c->cu.cuMemFreeHost(s->marks);
-	free(s->spread);
-	free(s->telling);
+	cuda_cut_close(c);
 	for (int i = 0; i < RT_COUNT(at); i++)
 		if (at[i])
 			c->cu.cuMemFree(at[i]);
