@@ -9,6 +9,7 @@
 #include "../ir/diag.h"
 
 #define MAX_NEST 200                 /* expressions inside expressions, bodies inside bodies */
+#define MAX_OPEN 1000                /* open brackets that messages know of */
 #define MAX_FILE_BYTES (16u << 20)   /* of one .net file */
 
 /* the name of a call that is values in braces: {x = "a", y = "b"} */
@@ -73,6 +74,9 @@ typedef struct Item {
 } Item;
 typedef struct Items { Item *first, *last; int n; } Items;
 
+/* A bracket that is open. */
+typedef struct Open { char sign; Loc at; } Open;
+
 /* State of one parse; scanner and grammar share it. */
 typedef struct Parser {
 	Arena *arena;
@@ -87,7 +91,10 @@ typedef struct Parser {
 	int held; Loc held_at;   /* an item's keyword, until the bodies before it are closed */
 	const char *text;        /* last token, for messages */
 	const char *before, *first; /* the token before it; the first one of its line */
+	const char *tail;        /* the last token of the line before, that has any */
+	Loc at, before_at, tail_at;
 	int bracket, paren;      /* open [ and ( so far */
+	Open open[MAX_OPEN]; int nopen; /* the innermost last; those beyond are not kept */
 	bool equals;             /* a = stands before the last token on its line */
 	bool settings;           /* inside data, train or generate */
 	bool ended;              /* what follows is no text */
@@ -104,6 +111,9 @@ bool parse_file(Parser *p, const char *text, size_t bytes);
 /* Parses one expression (the value of -D). NULL after diagnostics. */
 Node *parse_expr(Parser *p, const char *text, size_t bytes);
 
+/* ---- for net.l and net.y */
+void parser_note_open(Parser *p, int but);      /* where the innermost bracket is open, of all but the last so many */
+bool waits_for_value(const char *token);        /* does a value stand behind it, always? */
 /* ---- constructors, for net.y */
 Node *node_new(Parser *p, NodeKind k, Loc at);
 Node *node_unary(Parser *p, NodeKind k, const char *op, Loc at, Node *a);

@@ -266,6 +266,22 @@ unknown_item(Parser *p, Loc at, const char *name)
 	p->failed = p->lost = true;
 }
 
+void
+parser_note_open(Parser *p, int but)
+{
+	if (p->nopen > but)
+		diag_note(p->diags, p->open[p->nopen - 1 - but].at, "this %c is open", p->open[p->nopen - 1 - but].sign);
+}
+
+/* Behind an error brackets of its statement count no more. */
+static void
+forget_brackets(Parser *p)
+{
+	p->paren = p->bracket = 0;
+	while (p->nopen && p->open[p->nopen - 1].sign != '{')
+		p->nopen--;
+}
+
 /* Words that cannot be names are the commonest mistake: say so. */
 static bool
 is_keyword(yysymbol_kind_t k)
@@ -304,6 +320,22 @@ type_meant(const char *t)
 	return NULL;
 }
 
+/* Is it a keyword? */
+static bool
+is_word(const char *t)
+{
+	for (int k = 0; keyword_name(k); k++)
+		if (!strcmp(keyword_name(k), t))
+			return true;
+	return false;
+}
+
+static char
+closing(char opens)
+{
+	return opens == '(' ? ')' : opens == '[' ? ']' : '}';
+}
+
 static bool
 one_of(const char *t, const char *const *names, size_t n)
 {
@@ -314,11 +346,31 @@ one_of(const char *t, const char *const *names, size_t n)
 }
 #define ONE_OF(t, names) one_of(t, names, sizeof names / sizeof *names)
 
+/* What may stand where the error is. at: said in the message. */
+enum { MAX_WANTED = 4 };
+typedef struct Want {
+	const char *at[MAX_WANTED];
+	int n;
+	bool few;                      /* that is all, word by word */
+	bool value, behind, name, set; /* a value; operators behind one; a name; the = of a statement or setting */
+	bool item;
+} Want;
+
+static bool
+wants(const Want *w, const char *name)
+{
+	for (int k = 0; k < w->n; k++)
+		if (!strcmp(w->at[k], name))
+			return true;
+	return false;
+}
+
 /* What was probably meant where an item begins, or a model's inputs stand. */
 static const char *
-meant_item(const Parser *p, bool wants_colon)
+meant_item(const Parser *p, const Want *w)
 {
-	static const char *const sections[] = {"data", "train", "generate"};
+	static const char *const sections[] = {"data", "train", "generate"}, *const items[] = {"use", "block", "model"};
+	static const char *const statements[] = {"loss", "metric", "output", "require", "if", "for", "repeat"};
 	const char *t = p->text;
 
 	if (!*p->before)
@@ -329,9 +381,30 @@ meant_item(const Parser *p, bool wants_colon)
 		return "a section stands outside of bodies: a } is missing before it";
 	if (!strcmp(p->before, "use"))
 		return "a file's name stands in double quotes: use \"layers.net\"";
-	if (wants_colon || (!strcmp(p->first, "model") && !strcmp(t, ")") && p->brace == 0))
+	if (!strcmp(t, "(") && p->brace == 0 && wants(w, "'['"))
+		return "a shape stands in [ ]: x: f32[N, 8]";
+	if (w->n == 1 && wants(w, "'('") && !strcmp(p->first, "model"))
+		return "a model's inputs stand in ( ): model m(x: f32[N, 8]) { }";
+	if (w->n == 1 && wants(w, "'('") && !strcmp(p->first, "block"))
+		return "a block's parameters stand in ( ): block f(x) { return relu(x) }";
+	if ((w->n == 1 && wants(w, "':'")) || (!strcmp(p->first, "model") && !strcmp(t, ")") && p->brace == 0))
 		return "an input has a name, a type and a shape: x: f32[N, 8]";
+	if (!strcmp(t, ":") && w->n == 1 && wants(w, "'{'"))
+		return "a body stands in { }";
+	if (p->brace > 0 && ONE_OF(t, items))
+		return "it begins an item, which stands outside of bodies";
+	if (w->item && ONE_OF(t, statements))
+		return "it stands in a model's body, and none is open here";
 	return NULL;
+}
+
+bool
+waits_for_value(const char *t)
+{
+	static const char *const signs[] = {"+", "-", "*", "/", "%", "=", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "loss",
+		"require", "return", "if", "repeat", "in"};
+
+	return ONE_OF(t, signs);
 }
 
 static bool
@@ -348,11 +421,29 @@ ends_value(const char *t)
 	return name_begins(c) || (c >= '0' && c <= '9') || c == ')' || c == ']' || c == '"';
 }
 
+/* What was probably meant by a bracket, or where one is missing. */
+static const char *
+meant_bracket(const Parser *p)
+{
+	const char *t = p->text;
+	bool closes = !strcmp(t, ")") || !strcmp(t, "]");
+
+	if (closes && !strcmp(p->before, ","))
+		return "commas stand between values";
+	if (!strcmp(t, ")") && p->paren < 0)
+		return p->bracket > 0 ? "a ] is missing before it" : "no ( is open";
+	if (!strcmp(t, "]") && p->bracket < 0)
+		return p->paren > 0 ? "a ) is missing before it" : "no [ is open";
+	if (p->fresh && (p->paren > 0 || p->bracket > 0) && (name_begins(*t) || *t == '}'))
+		return p->bracket > 0 ? "a ] is missing before it" : "a ) is missing before it";
+	return NULL;
+}
+
 /* What was probably meant by a separator, or where one is missing. */
 static const char *
-meant_between(const Parser *p)
+meant_between(const Parser *p, const Want *w)
 {
-	static const char *const heads[] = {"for", "if", "else", "repeat", "while"};
+	static const char *const heads[] = {"for", "if", "else", "repeat", "while"}, *const elses[] = {"elif", "elsif", "elseif"};
 	const char *t = p->text;
 	bool number = *t >= '0' && *t <= '9';
 
@@ -364,13 +455,15 @@ meant_between(const Parser *p)
 		return "each loss is a statement of its own, and all are added";
 	if (!strcmp(t, "else") && p->fresh)
 		return "else stands behind the } of an if";
+	if (ONE_OF(p->before, elses))
+		return "else if c { } is written in two words";
+	if (wants(w, "in"))
+		return "a loop goes through a list: for k in range(3) { }";
 	if (!p->bracket && !p->paren && ONE_OF(p->first, heads) && (!strcmp(t, ":") || name_begins(*t)) && !p->fresh &&
 	    strcmp(p->before, p->first))
 		return "a body stands in { }";
 	if (!strcmp(t, ",") && p->bracket > 0 && !p->paren)
 		return "[ ] takes one item of a list; slice(x, axis, start, end) takes a part of a tensor";
-	if (p->fresh && (p->paren > 0 || p->bracket > 0) && (name_begins(*t) || *t == '}'))
-		return p->bracket > 0 ? "a ] is missing before it" : "a ) is missing before it";
 	if (!strcmp(t, "for") && p->bracket > 0)
 		return "a list is made in a loop: h = []  for k in range(3) { h = h + [k] }";
 	if ((p->paren > 0 || p->bracket > 0) && (name_begins(*t) || number) && ends_value(p->before))
@@ -384,14 +477,14 @@ meant_between(const Parser *p)
 	return NULL;
 }
 
-/* What was probably meant, of what other languages write so. wants_set: `=` was expected. */
+/* What was probably meant, of what other languages write so. */
 static const char *
-meant(const Parser *p, bool wants_set, bool wants_colon)
+meant(const Parser *p, const Want *w)
 {
 	static const char *const lets[] = {"let", "var", "val", "auto", "tensor", "float", "int"};
-	const char *t = p->text, *h = meant_between(p);
+	const char *t = p->text, *h = meant_bracket(p);
 
-	if (h || (h = meant_item(p, wants_colon)))
+	if (h || (h = meant_between(p, w)) || (h = meant_item(p, w)))
 		return h;
 	if (p->settings && (h = advice("train", t)))
 		return h;
@@ -399,7 +492,8 @@ meant(const Parser *p, bool wants_set, bool wants_colon)
 		return "a loss has no name: loss mse(x, y)";
 	if ((!strcmp(t, "=") && !strcmp(p->before, "metric")) || (!strcmp(t, "(") && !strcmp(p->first, "metric")))
 		return "a metric has a name: metric right = accuracy(x, y)";
-	if (!p->bracket && !strcmp(p->first, "output") && *t && strchr("(|+-*/<>=!", *t) && strcmp(t, "="))
+	if (!p->bracket && !strcmp(p->first, "output") && *t && strchr("(|+-*/<>=!", *t) &&
+	    (strcmp(t, "=") || p->before == p->first))
 		return "what is computed has a name: output best = argmax(x)";
 	if (!strcmp(p->first, "while") || !strcmp(t, "while"))
 		return "loops have turns that are known when compiling: for k in range(3) { } or repeat 3 { }";
@@ -407,20 +501,26 @@ meant(const Parser *p, bool wants_set, bool wants_colon)
 		return "a constant stands outside of bodies; here a name is set by = alone: h = 3";
 	if (!strcmp(t, "def") || !strcmp(t, "class") || !strcmp(p->before, "def") || !strcmp(p->before, "class"))
 		return "a function is a block of its own: block f(x) { return relu(x) }";
-	if (wants_set && ONE_OF(p->before, lets))
+	if (w->set && ONE_OF(p->before, lets))
 		return "a name is set by = alone: h = x";
-	if (!strcmp(t, "(") && wants_set)
+	if (!strcmp(t, "(") && w->set)
 		return "a call gives a value, which needs a name: h = f(x)";
-	if (!strcmp(t, ":") && wants_set && !p->equals)
+	if (!strcmp(t, ":") && w->set && p->settings)
+		return "a setting is set with =: epochs = 3";
+	if (!strcmp(t, "|>") && w->set)
+		return "a value needs a name: h = x |> relu";
+	if (!strcmp(t, ":") && w->set && !p->equals)
 		return "a name is set by = alone: h = x";
-	if (!strcmp(t, "==") && wants_set)
+	if (!strcmp(t, "==") && w->set)
 		return "a name is set by = alone: h = x";
-	if (*t && !t[1] && strchr("+-*/", *t) && wants_set)
+	if (*t && !t[1] && strchr("+-*/", *t) && w->set)
 		return "a name is set by = alone: h = h + x";
 	if ((!strcmp(t, "/") || !strcmp(t, "-")) && p->fresh)
 		return "a comment begins with #";
 	if (!strcmp(t, "/") && !strcmp(p->before, "/"))
 		return "a comment begins with #; x / y of integers floors, floor(x / y) does of others";
+	if (!strcmp(t, "=") && p->before == p->first && is_word(p->before))
+		return arena_printf(p->arena, "`%s` is a keyword and no name", p->before);
 	if (!strcmp(t, "=") && p->equals && !p->bracket && !p->paren && p->condition != p->line)
 		return "a statement sets its names to one value: a = x  b = x";
 	if (!strcmp(t, "else") && !p->fresh && strcmp(p->before, "}"))
@@ -428,49 +528,153 @@ meant(const Parser *p, bool wants_set, bool wants_colon)
 	return NULL;
 }
 
+static bool
+names_token(const char *const *names, yysymbol_kind_t k)
+{
+	for (; *names; names++)
+		if (!strcmp(*names, yysymbol_name(k)))
+			return true;
+	return false;
+}
+
+/* What is expected, in few words: a value is one thing, and the operators behind one, which never must follow, are none. Nothing
+ * where a statement or an item may begin. */
+static Want
+want_of(const yysymbol_kind_t *k, int n)
+{
+	static const char *const values[] = {"a name", "a string", "a number", "a type such as f32 or i32", "true", "false", "none", "'['", "'{'",
+		"'('", "'-'", "not", NULL};
+	static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "==", "!=", "<=", ">=", "'<'", "'>'", "and", "or", "|>", "'.'",
+		"'['", "'('", "'='", "as", NULL};
+	Want w = {0};
+	bool begins = false, ends = false, all = true;
+
+	for (int i = 0; i < n; i++) {
+		w.value |= k[i] == YYSYMBOL_NUMBER;
+		w.behind |= k[i] == YYSYMBOL_PIPE;
+		w.name |= k[i] == YYSYMBOL_NAME;
+		begins |= k[i] == YYSYMBOL_RETURN;
+		w.item |= k[i] == YYSYMBOL_MODEL;
+		ends |= k[i] == YYSYMBOL_YYEOF;
+	}
+	w.few = n <= MAX_WANTED;
+	w.set = !w.behind && !w.value && n <= 5;
+	if (w.value)
+		w.at[w.n++] = "a value";
+	for (int i = 0; i < n; i++) {
+		if ((w.value && names_token(values, k[i])) || (w.behind && names_token(operators, k[i])))
+			continue;
+		if (w.n < MAX_WANTED)
+			w.at[w.n++] = yysymbol_name(k[i]);
+		else
+			all = false;
+	}
+	w.set = w.set && wants(&w, "'='");
+	if (!all || begins || w.item || ends || (w.behind && w.name))
+		w.n = 0;
+	return w;
+}
+
+static void
+put_wanted(Buf *b, const Want *w, const char *before)
+{
+	for (int k = 0; k < w->n; k++)
+		put_symbol(b, !k ? before : k == w->n - 1 ? " or " : ", ", w->at[k]);
+}
+
+/* A line that ends where a value or a name must follow: that is said there, not where the next one begins. */
+static bool
+ends_early(Parser *p, const Want *w)
+{
+	static const char *const hints[][2] = {
+		{"use", ": a file's name stands in double quotes: use \"layers.net\""},
+		{"metric", ": metric right = accuracy(x, y)"}, {"output", ": output h or output best = argmax(h)"}};
+	bool read_on = !strcmp(p->text, "=") && p->before == p->first && (waits_for_value(p->tail) || !strcmp(p->tail, "|>"));
+	Buf b = {0};
+
+	if (!read_on && (!p->fresh || !*p->before || !w->n || strncmp(w->at[0], "a ", 2)))
+		return false;
+	buf_printf(&b, "`%s` needs ", read_on ? p->tail : p->before);
+	if (read_on)
+		buf_printf(&b, !strcmp(p->tail, "|>") ? "a name" : "a value");
+	else
+		put_wanted(&b, w, "");
+	buf_printf(&b, " behind it");
+	for (size_t k = 0; k < sizeof hints / sizeof *hints && !read_on; k++)
+		if (!strcmp(p->before, hints[k][0]))
+			buf_printf(&b, "%s", hints[k][1]);
+	diag_error(p->diags, read_on ? p->tail_at : p->before_at, "%s", b.at);
+	buf_free(&b);
+	return true;
+}
+
+/* The end of the file: what is still open, the innermost first. */
+static void
+put_open(Buf *b, const Parser *p)
+{
+	int n = p->nopen;
+
+	for (int k = n; k-- > 0 && n - k <= 3;)
+		buf_printf(b, "%s %c", k + 1 < n ? ", a" : ": a", closing(p->open[k].sign));
+	if (n)
+		buf_printf(b, "%s missing", n == 1 ? " is" : n <= 3 ? " are" : " and more are");
+}
+
+static void
+put_found(Buf *b, const Parser *p, yysymbol_kind_t found, const Want *w, const char *hint)
+{
+	const char *type = w->n == 1 && !strcmp(w->at[0], "a type such as f32 or i32") ? type_meant(p->text) : NULL;
+
+	if (hint)
+		buf_printf(b, ": %s", hint);
+	else if (type)
+		buf_printf(b, "; did you mean `%s`?", type);
+	else if (is_keyword(found) && alias_written(p->text))
+		buf_printf(b, " (as an operator `%s` is `%s` here: %s)", p->text, alias_written(p->text)->here,
+		           alias_line(p->arena, alias_written(p->text)));
+	else if (w->name && (!w->behind || p->fresh) && !w->item && is_keyword(found))
+		buf_printf(b, " (`%s` is a keyword and no name)", p->text);
+	else if (w->name && (!w->behind || p->fresh) && !w->value && found == YYSYMBOL_DTYPE)
+		buf_printf(b, " (`%s` is a type and no name)", p->text);
+}
+
 static int
 yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 {
-	yysymbol_kind_t want[5], found = yypcontext_token(cx);
+	yysymbol_kind_t want[YYNTOKENS], found = yypcontext_token(cx);
 	Loc at = *yypcontext_location(cx);
-	int n = yypcontext_expected_tokens(cx, want, 5);
-	bool wants_set = false, wants_type = false, wants_colon = n == 1 && !strcmp(yysymbol_name(want[0]), "':'");
+	Want w = want_of(want, yypcontext_expected_tokens(cx, want, YYNTOKENS));
 	const char *hint;
+	bool compares;
 	Buf b = {0};
 
 	p->failed = true;
 	p->target = p->brace - (found == YYSYMBOL_YYUNDEF ? 0 : p->text[0] == '{' && !p->text[1]) + (p->text[0] == '}' && !p->text[1]);
 	if (found == YYSYMBOL_BAD || p->ended)
 		return 0; /* the scanner said what is wrong */
-	if (found == YYSYMBOL_YYEOF)
+	if (found == YYSYMBOL_YYEOF) {
 		buf_printf(&b, "the text ends too early");
-	else
-		buf_printf(&b, "unexpected `%s`", p->text);
-	for (int k = 0; k < n && k < 4 && n <= 4; k++)
-		put_symbol(&b, !k ? ", needs " : k == n - 1 ? " or " : ", ", yysymbol_name(want[k]));
-	for (int k = 0; k < n; k++) {
-		wants_set |= !strcmp(yysymbol_name(want[k]), "'='");
-		wants_type |= n == 1 && want[k] == YYSYMBOL_DTYPE;
+		if (w.value || !p->nopen)
+			put_wanted(&b, &w, ", needs ");
+		put_open(&b, p);
+		diag_error(p->diags, at, "%s", b.at);
+		parser_note_open(p, 0);
+		buf_free(&b);
+		return 0;
 	}
-	hint = found == YYSYMBOL_YYEOF ? NULL : meant(p, wants_set, wants_colon);
-	if (hint)
-		buf_printf(&b, ": %s", hint);
-	else if (wants_type && type_meant(p->text))
-		buf_printf(&b, "; did you mean `%s`?", type_meant(p->text));
-	if (is_keyword(found))
-		for (int k = 0; k < n; k++)
-			if (want[k] == YYSYMBOL_NAME) {
-				buf_printf(&b, " (`%s` is a keyword and no name)", p->text);
-				break;
-			}
-	if (found == YYSYMBOL_YYEOF && p->brace > 0)
-		buf_printf(&b, ": a } is missing");
-	if (is_keyword(found) && alias_written(p->text))
-		buf_printf(&b, " (as an operator `%s` is `%s` here: %s)", p->text, alias_written(p->text)->here,
-		           alias_line(p->arena, alias_written(p->text)));
-	if (p->text[0] == '=' && !p->text[1] && p->condition == at.line)
+	if (ends_early(p, &w))
+		return 0;
+	hint = meant(p, &w);
+	compares = p->text[0] == '=' && !p->text[1] && p->condition == at.line;
+	buf_printf(&b, "unexpected `%s`", p->text);
+	if (w.few || (!hint && !compares))
+		put_wanted(&b, &w, ", needs ");
+	put_found(&b, p, found, &w, hint);
+	if (compares && !hint)
 		buf_printf(&b, " (`==` compares)");
 	diag_error(p->diags, at, "%s", b.at);
+	if (hint && strstr(hint, "is missing before it"))
+		parser_note_open(p, !strcmp(p->text, "{"));
 	buf_free(&b);
 	return 0;
 }
@@ -495,7 +699,7 @@ skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, bool keywords)
 	for (;; first = false) {
 		if (token == NET_EMPTY || !first)
 			token = net_lex(v, at, p);
-		p->paren = p->bracket = 0;
+		forget_brackets(p);
 		if (token == NET_EOF || (token == '}' && p->brace < depth))
 			return token;
 		if (p->brace > depth || (first && !p->fresh))
@@ -519,6 +723,6 @@ skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
 		if (token == NAME && p->fresh && at->col == 1 && (!strcmp(v->s, "data") || !strcmp(v->s, "train")))
 			break;
 	}
-	p->brace = p->paren = p->bracket = 0;
+	p->brace = p->paren = p->bracket = p->nopen = 0;
 	return token;
 }

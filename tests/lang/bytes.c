@@ -156,6 +156,15 @@ main(void)
 	check_text("end in a body", HEAD "y = x\n", "the text ends too early");
 	check_text("end in an expression", HEAD "y = x +", "the text ends too early");
 	check_text("end in a list of settings", HEAD TAIL "data { reader =", "the text ends too early");
+	check_text("end in brackets", HEAD "y = dense(x, [1, (2",
+	           ":2:20: error: the text ends too early: a ), a ], a ) and more are missing\n");
+	check_text("end in brackets, where", HEAD "y = dense(x, [1, (2", ":2:18: note: this ( is open\n");
+	check_text("end in a section", HEAD TAIL "train { batch = 4\n",
+	           ":7:1: error: the text ends too early: a } is missing\n");
+	check_text("end in a section, where", HEAD TAIL "train { batch = 4\n", ":6:7: note: this { is open\n");
+	check_text("end in a condition", HEAD "if x ==",
+	           ":2:8: error: the text ends too early, needs a value: a } is missing\n");
+	check_text("end behind =", "const a =", ":1:10: error: the text ends too early, needs a value\n");
 	check_text("end in an item", "block", "the text ends too early, needs a name");
 	check_text("only braces", "}}}}{{{{", "unexpected `}`");
 	check_text("keywords", "model model model", "is a keyword and no name");
