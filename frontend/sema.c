@@ -502,6 +502,7 @@ start(Sema *s, Phase phase, const char *graph)
 	s->steps = s->list_work = 0;
 	s->walk = 0;
 	s->loss.n = s->loss_loc.n = s->metric.n = s->output.n = s->store.n = s->average.n = 0;
+	s->loss_broken = false;
 }
 
 /* One run of the model's body into a graph of its own. */
@@ -529,7 +530,7 @@ elaborate(Sema *s, Phase phase)
 		if (phase == PHASE_EVAL)
 			sema_metrics(s);
 	}
-	if (phase == PHASE_TRAIN && !s->loss.n && s->errors == errors && !s->frame->lost)
+	if (phase == PHASE_TRAIN && !s->loss.n && !s->loss_broken && s->errors == errors && !s->frame->lost)
 		sema_error(s, s->model_loc, "model `%s` has no loss: training needs one", s->model->name);
 	if (phase == PHASE_TRAIN)
 		drop_marks(s->graph);

@@ -337,6 +337,7 @@ run_loss(Sema *s, const Stmt *st)
 	Node *n = st->exprs.first->value;
 	Value v = sema_eval(s, n);
 
+	s->loss_broken |= value_is_broken(&v);
 	if (!is_score(s, "loss", n->loc, &v)) {
 		s->training_failed |= s->training;
 		return;

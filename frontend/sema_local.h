@@ -103,7 +103,7 @@ struct Sema {
 	int probe_errors;
 	Map state_of; VEC(StateExtra) state;
 	VEC(StatStore) store;
-	VEC(Val) loss; VEC(Loc) loss_loc;
+	VEC(Val) loss; VEC(Loc) loss_loc; bool loss_broken;
 	VEC(Var) metric, output;        /* of this elaboration */
 	VEC(Average) average;           /* likewise: losses and accuracies, averages over examples by their meaning */
 	VEC(Require) require;
