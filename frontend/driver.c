@@ -314,6 +314,34 @@ load_ir(Job *j, const char *kept, size_t bytes)
 	return good ? EXIT_GOOD : EXIT_FAILED;
 }
 
+/* A training program of it would read data and change nothing. */
+static void
+warn_no_parameter(Job *j)
+{
+	const Module *m = j->module;
+	const Graph *g = module_graph(m, "train");
+
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (m->state.at[i].kind == ST_PARAM)
+			return;
+	for (uint32_t i = 0; g && i < g->result.n; i++) {
+		const Op *loss = g->result.at[i].kind == RES_LOSS ? val_op(g, g->result.at[i].v) : NULL;
+
+		if (loss)
+			diag_warning(&j->diags, loss->loc, "model `%s` has no parameters: training changes nothing",
+			             m->name);
+	}
+}
+
+static int
+net_loaded(Job *j)
+{
+	if (!j->module || j->diags.nerror)
+		return EXIT_FAILED;
+	warn_no_parameter(j);
+	return EXIT_GOOD;
+}
+
 static int
 load_net(Job *j, const char *text, size_t bytes)
 {
@@ -323,7 +351,7 @@ load_net(Job *j, const char *text, size_t bytes)
 	if (text) {
 		j->module = frontend_compile_text(j->arena, &j->diags, j->file, text, bytes, o->define.at, o->define.n,
 		                                  o->batch, o->shards, o->precision);
-		return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
+		return net_loaded(j);
 	}
 	if (stat(j->file, &st)) {
 		int why = errno;
@@ -337,7 +365,7 @@ load_net(Job *j, const char *text, size_t bytes)
 		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
 	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->shards,
 	                             o->precision);
-	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
+	return net_loaded(j);
 }
 
 /* Records of which machine count, for each architecture: --machine's; this machine's, if it is one of these; the only

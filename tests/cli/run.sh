@@ -97,6 +97,9 @@ t "unknown stage" 2 "did you mean 'fused'" "$mantou" dump --stage fusd "$net"
 t "unknown graph" 2 "--graph" "$mantou" dump --graph trian "$net"
 t "unknown kind" 2 "did you mean 'llvm'" "$mantou" build --emit lvm "$net"
 t "unknown constant" 1 'widht' "$mantou" check -D widht=4 "$net"
+printf 'model still(x: f32[N, 2]) {\n    loss mean(x)\n}\ntrain { batch = 2 }\n' >"$dir/still.net"
+t "a model without parameters" 0 'still.net:2:10: warning: model .still. has no parameters: training changes nothing' "$mantou" check "$dir/still.net"
+ok "no word of it where there are some" sh -c '"$0" check "$1" 2>&1 | grep -q parameters && ! "$0" check "$1" 2>&1 | grep "has no parameters"' "$mantou" "$net"
 
 # ---- what is not built in says so
 t "tune of a model that is not there" 1 "cannot read '.*none.net'" "$mantou" tune "$dir/none.net" --dry-run
