@@ -341,6 +341,7 @@ joins_last(Norms *x)
 {
 	KernelRec *at = x->gk->k.at, *later = arena_array(x->a, KernelRec, x->gk->k.n);
 	uint32_t n = 0, to = x->first;
+	int group = at[x->last].group;
 
 	for (uint32_t k = x->first; k <= x->last; k++)
 		if (at[k].finish && x->shared[at[k].group]) {
@@ -350,6 +351,8 @@ joins_last(Norms *x)
 			at[to++] = at[k];
 		}
 	memcpy(at + to, later, sizeof *later * n);
+	for (uint32_t k = x->last + 1; k < x->gk->k.n && at[k].group == group; k++) /* what stands there already */
+		at[k].told = at[k].finish;
 	if (to == x->gk->k.n)
 		bug("graph %s: nobody reads what kernel %s leaves", x->gk->g->name, at[to - 1].name);
 	at[to].tell = true;

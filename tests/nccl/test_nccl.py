@@ -151,6 +151,10 @@ def norms_by_process():
         train(3, image, "half", "--stop", "2")
         train(2, image, "many", "--resume", "half.st")
         assert bits("many") == want, "%s, resumed" % net
+        code = subprocess.run([MANTOU, "build", net + ".net", "--target", "cuda", *ARCH, "--distribute", "nccl",
+                               "--precision", PRECISION.get(net, "f32"), "--shard-optimizer", "--emit", "cuda",
+                               "-o", "-"], capture_output=True, text=True).stdout
+        assert "6 kernels in one launch" in code, net + ": what joins the numbers of six gradients is no launch"
         for p in (2, 5) if net == "clipped" else (3,) if net == "clipped16" else ():
             a, b = (sum(x["sent"] for x in logged(p, i)[1]) for i in (whole, image))
             # parameters go round in f32 and in the 16 bits that a step reads
@@ -189,6 +193,9 @@ def a_weight_where_its_number_of_elements_says():
 data { reader = synthetic(examples = 24) }
 train { batch = 6  epochs = 2  optimizer = adam(rate = 0.001)  shards = 3 }
 """)
+    r = subprocess.run([MANTOU, "dump", "placed.net", "--target", "cuda", *ARCH, "--stage", "planned"],
+                       capture_output=True, text=True)
+    assert re.search(r"^state @head\.weight : f32\[66,32\] .* at 2112 ", r.stdout, re.M), "elsewhere: " + r.stderr
     image = program("placed", "--shard-optimizer")
     train(1, image, "one")
     for p in (2, 3):
