@@ -7,9 +7,10 @@
  * (drag, work), the update. The exchange is simulated bucket by bucket: a bucket goes when it is complete and the one
  * before is through. Buckets are cut as passes/overlap.c does, for this cluster's links. Where the exchange is that of
  * mantou's programs, updates of a bucket run while later ones travel.
- * What a description cannot know, busy, spread and drag, is uncertain: each is drawn from a lognormal distribution
- * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size,
- * a fixed seed). The widths were chosen with tests/scale/tables.txt in view: frontend/scale.md says how. */
+ * What a description cannot know, busy, spread, drag and work, is uncertain: each is drawn from a lognormal
+ * distribution about its value, work with drag, and weighed by how near it comes to what was measured (Metropolis'
+ * walk, steps of random size, a fixed seed). The widths were chosen with tests/scale/tables.txt in view:
+ * frontend/scale.md says how. */
 #include "cluster.h"
 
 #include "../passes/pass.h"

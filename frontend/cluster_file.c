@@ -215,6 +215,11 @@ check_whole(Arena *a, const char *file, const Cluster *c)
 {
 	if (!c->nodes)
 		return arena_printf(a, "%s: no line says 'node MACHINES of PROCESSES'", file);
+	if (c->levels && c->work.by == GIVEN)
+		return arena_printf(a,
+		                    "%s: 'work' is of 'exchange direct', where the kernels' CPUs exchange; 'levels' "
+		                    "has none",
+		                    file);
 	for (uint32_t i = 0; i < c->measured.n; i++)
 		if (c->measured.at[i].processes > c->nodes * c->per)
 			return arena_printf(a, "%s:%d: %lld processes were measured, %lld nodes have %lld", file,

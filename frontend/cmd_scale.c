@@ -227,7 +227,8 @@ put_json(Buf *b, const Report *r)
 	put_figure_json(b, "busy", c->busy);
 	put_figure_json(b, "spread", c->spread);
 	put_figure_json(b, "drag_s_per_byte", c->drag);
-	put_figure_json(b, "work_s_per_byte", c->work);
+	if (!c->levels)
+		put_figure_json(b, "work_s_per_byte", c->work);
 	buf_printf(b, ", \"measured\": [");
 	for (uint32_t i = 0; i < c->measured.n; i++)
 		buf_printf(b, "%s{\"processes\": %" PRId64 ", \"examples_per_s\": %.9g}", i ? ", " : "",

@@ -85,6 +85,8 @@ says 2 "--processes: 3 are more than the 2 shards of" --shards 2 --processes 3
 says 2 "--processes: 'x' is no number of processes" --processes 1,x
 says 1 "scale predicts processes of --target cpu alone, none of target ref" --target ref
 says 1 "scale predicts processes of --target cpu alone, none of target cuda" --target cuda --arch sm_90a
+cluster "node 2 of 2" "work 1ms/MB" "exchange levels"
+says 1 "$dir/cluster: 'work' is of 'exchange direct'" --shards 4 --cluster "$dir/cluster"
 cluster "node 2 of 2" "rate 1000 batch 8"
 says 2 "--processes: 5 are more than the cluster's 4 (2 nodes of 2)" --cluster "$dir/cluster" --processes 5
 says 2 "--batch and --shards do not go with the cluster's" --cluster "$dir/cluster" --shards 2
@@ -105,6 +107,24 @@ assert abs(four["ms_per_step"]["median"] / want - 1) < 0.03 and four["ms_per_ste
 assert out["busy"] == {"value": 0.5, "origin": "given"} and out["exchange"] == "direct", out
 END
 then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL scale: arithmetic: $(head -c 300 "$dir/out")"; fi
+# what is exchanged beside the kernels, all of it where links are fast, takes them so much for each MB; with levels nothing
+for how in "exchange direct" "exchange levels"; do
+	work="work 100ms/MB"
+	[ "$how" = "exchange direct" ] || work="#"
+	cluster "node 2 of 2" "rate 1000 batch 8" "busy 0%" "spread 0%" "drag 0ms/MB" "$work" "link inside 0us 9000TB/s" "link between 0us 9000TB/s" "sum 9000TB/s" "$how"
+	"$mantou" scale tests/scale/dense.net -D layers=4 --arch x86-64-v3 --cluster "$dir/cluster" --json --processes 1,2,4 >"$dir/$how" 2>&1
+done
+if python3 - "$dir/exchange direct" "$dir/exchange levels" <<'END'
+import json, sys
+direct, levels = (json.load(open(f)) for f in sys.argv[1:])
+assert direct["work_s_per_byte"] == {"value": 1e-7, "origin": "given"} and "work_s_per_byte" not in levels, direct
+for a, b, p in zip(direct["predicted"], levels["predicted"], (1, 2, 4)):
+    want = 1e3 * 1e-7 * direct["exchange_bytes"] * 2 * (p - 1) / p
+    assert (p == 1) == (want == 0) and abs(a["ms"]["drag"] - want) <= 0.02 * want and b["ms"]["drag"] == 0, (p, want, a, b)
+    more = a["ms_per_step"]["median"] - b["ms_per_step"]["median"]  # of medians, which chance moves
+    assert abs(more - want) <= 0.05 * b["ms_per_step"]["median"], (p, want, more)
+END
+then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL scale: work: $(head -c 300 "$dir/exchange direct")"; fi
 says 0 "(assumed)" --shards 4 --processes 1,2,3
 says 0 "3 processes do not divide 4 shards: the busiest has 2" --shards 4 --processes 1,2,3
 echo "$passed passed, $failed failed, $skipped skipped"
