@@ -179,6 +179,9 @@ def updates_of_one_process():
         for p, sink in ((2, "off"), (3, "epoch"), (5, "2")):
             train(p, image, "many", "--sink", sink, MANTOU_SIM_SEED=str(p))
             assert bits("many") == want, "%s, %d processes, --sink %s: checkpoints differ" % (net, p, sink)
+    train(3, image, "half", "--stop", "2")
+    train(2, image, "many", "--resume", "half.st")
+    assert bits("many") == want, "resumed with another number of processes"
     all_sim, sim = (logged(3, x)[0] for x in (whole, image))
     # the largest weight of the three is 40,000 of 54,810 numbers, with two slots each
     spared = sorted(a["memory_peak"] - b["memory_peak"] for a, b in zip(all_sim, sim))
