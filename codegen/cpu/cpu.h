@@ -333,8 +333,8 @@ typedef struct RedAcc {
 	int npass;
 	bool vec;                /* one state per lane */
 	bool lanes_reduced;      /* lanes are elements of one sum, not separate sums */
-	bool compensated;        /* sums carry in slot 1 what rounding took from them */
-	V slot[MAX_UNROLL][3];
+	bool compensated;        /* sums carry what rounding took from them, in slots behind those of the states */
+	V slot[MAX_UNROLL][4];
 	/* moments: about which number sums are taken; logsumexp: the maximum, from pass 1 on */
 	Cell shift[MAX_UNROLL];
 	Cell state[3];           /* after acc_done */

@@ -1,14 +1,13 @@
 /* reduce.c: the rows of red.def as accumulators in registers.
  *
  * In: cells of the elements, in loops of others' making.   Out: the reduction's results. Lanes are either parts of one
- * reduction
- * (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments adds x - K
- * and (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean
- * cancels before rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then
- * sum; max, min and argmax let NaN win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what
- * rounding took from them (Knuth's
- * two-sum, TAOCP 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in
- * i32. Order is fixed by the shape: the same bits for any number of threads. */
+ * reduction (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments
+ * adds x - K and (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common
+ * mean cancels before rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum
+ * then sum; max, min and argmax let NaN win. Where one accumulator adds up more than CHAIN elements, sum, mean and
+ * moments carry what rounding took from them (Knuth's two-sum, TAOCP 4.2.2): the error of a sum of equal signs would
+ * grow with their number, most where many elements are equal, as behind a rectifier. Integers sum in i64, bool in i32.
+ * Order is fixed by the shape: the same bits for any number of threads. */
 #include "../cpu.h"
 #include "red.h"
 #include <string.h>
@@ -51,15 +50,15 @@ acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, int64_t
 	const RedInfo *red = red_of(op);
 	RedAcc a = {.op = op, .dt = red_dtype(op, (DType)val_type(e->g, op->in[0])->dtype), .nstate = red_states(op),
 	            .npass = red->then == RED_EXPONENTIALS ? 2 : 1, .vec = vec, .lanes_reduced = lanes_reduced};
-	Cell init[3] = {cell_const(e, a.dt, 0), cell_const(e, a.dt, 0), cell_const(e, a.dt, 0)};
+	Cell zero = cell_const(e, a.dt, 0), init[4] = {zero, zero, zero, zero};
 	int nslot;
 
 	if (red->join != RED_ADD)
 		init[0] = lowest(e, a.dt, red->join == RED_LOW);
 	if (red->join == RED_FIRST)
 		init[1] = cell_of(k64(e, INT64_MAX), false, DT_i64);
-	a.compensated = red->sums && chain > CHAIN && a.dt == DT_f32;
-	nslot = a.nstate + a.compensated;
+	a.compensated = (red->sums || red->then == RED_SQUARES) && chain > CHAIN && a.dt == DT_f32;
+	nslot = a.compensated ? 2 * a.nstate : a.nstate; /* what rounding took of state k: slot nstate + k */
 	for (int u = 0; u < unroll; u++)
 		for (int k = 0; k < nslot; k++) {
 			a.slot[u][k] = slot_new(e, ctype_v(e, (DType)init[k].dt, vec));
@@ -141,21 +140,27 @@ put_extremum(Emit *e, RedAcc *a, int u, Cell s, Cell x, bool min)
 	put(e, a->slot[u][0], cell_select(e, beats(e, x, s, min), x, s), a->vec);
 }
 
+/* State k, s, and x. */
 static void
-step_add(Emit *e, RedAcc *a, int u, Cell s, Cell x)
+add_to(Emit *e, RedAcc *a, int u, int k, Cell s, Cell x)
 {
-	Cell d;
+	Cell d = cell_bin(e, EX_ADD, s, x);
+	int rest = a->nstate + k;
 
-	x = neutral(e, a, x, cell_const(e, a->dt, 0));
-	d = cell_bin(e, EX_ADD, s, x);
-	put(e, a->slot[u][0], d, a->vec);
+	put(e, a->slot[u][k], d, a->vec);
 	if (!a->compensated)
 		return;
 	Cell part = cell_bin(e, EX_SUB, d, s);
 	Cell lost = cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part));
 
 	lost = cell_bin(e, EX_ADD, lost, cell_bin(e, EX_SUB, x, part));
-	put(e, a->slot[u][1], cell_bin(e, EX_ADD, get(e, a, u, 1), lost), a->vec);
+	put(e, a->slot[u][rest], cell_bin(e, EX_ADD, get(e, a, u, rest), lost), a->vec);
+}
+
+static void
+step_add(Emit *e, RedAcc *a, int u, Cell s, Cell x)
+{
+	add_to(e, a, u, 0, s, neutral(e, a, x, cell_const(e, a->dt, 0)));
 }
 
 /* Of equals the lowest index: lanes take their elements in ascending order, so only larger ones replace; the first
@@ -178,8 +183,11 @@ step_squares(Emit *e, RedAcc *a, int u, Cell s, Cell x)
 {
 	Cell d = neutral(e, a, cell_bin(e, EX_SUB, x, a->shift[u]), cell_const(e, a->dt, 0));
 
-	put(e, a->slot[u][0], cell_bin(e, EX_ADD, s, d), a->vec);
-	put(e, a->slot[u][1], cell_fma(e, d, d, get(e, a, u, 1)), a->vec);
+	add_to(e, a, u, 0, s, d);
+	if (a->compensated)
+		add_to(e, a, u, 1, get(e, a, u, 1), cell_bin(e, EX_MUL, d, d));
+	else
+		put(e, a->slot[u][1], cell_fma(e, d, d, get(e, a, u, 1)), a->vec);
 }
 
 static void
@@ -273,14 +281,15 @@ argmax_join(Emit *e, Cell *v, Cell *i, Cell ov, Cell oi)
 static void
 acc_settle(Emit *e, RedAcc *a, int u)
 {
-	Cell zero = cell_const(e, a->dt, 0), lost;
+	Cell zero = cell_const(e, a->dt, 0);
 
-	if (!a->compensated)
-		return;
-	lost = get(e, a, u, 1);
-	lost = cell_select(e, cell_bin(e, EX_EQ, cell_bin(e, EX_SUB, lost, lost), zero), lost, zero);
-	put(e, a->slot[u][0], cell_bin(e, EX_ADD, get(e, a, u, 0), lost), a->vec);
-	put(e, a->slot[u][1], zero, a->vec);
+	for (int k = 0; k < a->nstate && a->compensated; k++) {
+		Cell lost = get(e, a, u, a->nstate + k);
+
+		lost = cell_select(e, cell_bin(e, EX_EQ, cell_bin(e, EX_SUB, lost, lost), zero), lost, zero);
+		put(e, a->slot[u][k], cell_bin(e, EX_ADD, get(e, a, u, k), lost), a->vec);
+		put(e, a->slot[u][a->nstate + k], zero, a->vec);
+	}
 }
 
 /* Accumulator u into the first. */
