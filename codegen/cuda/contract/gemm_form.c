@@ -230,6 +230,8 @@ cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix)
 	const char *perm = perms[x->op && x->op->kind == OP_matmul ? 0 : x->op && x->op->kind == OP_conv2d_dw ? 1 : 2];
 	bool plain = x->op && !f->classes && f->nb == 0;
 
+	for (int i = 0; i < f->nn; i++)
+		plain &= !f->n[i].mul; /* rows are as long as the batch */
 	for (int i = 0; i < o->rank; i++)
 		plain &= o->perm[i] == perm[i] - '0';
 	c->root = plain ? o : NULL;
