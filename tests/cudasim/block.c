@@ -181,6 +181,45 @@ block_new(Group *g, Launch *l, uint8_t **at, uint32_t rank)
 	return b;
 }
 
+/* Rooms of groups that have ended, for those of later launches: fresh memory of the system costs more than a small
+ * kernel does. */
+enum { ROOMS = 8 };
+typedef struct Room { uint8_t *at; size_t bytes; } Room;
+static _Thread_local Room rooms[ROOMS];
+
+/* The smallest that will do, else a new one. */
+static Room
+room_take(size_t bytes)
+{
+	Room *best = NULL, r;
+
+	for (Room *k = rooms; k < rooms + ROOMS; k++)
+		if (k->at && k->bytes >= bytes && (!best || k->bytes < best->bytes))
+			best = k;
+	if (!best)
+		return (Room){aligned_alloc(64, align64(bytes)), align64(bytes)};
+	r = *best;
+	best->at = NULL;
+	return r;
+}
+
+/* The smallest of all goes where there is no place. */
+static void
+room_give(Room r)
+{
+	Room *least = rooms;
+
+	for (Room *k = rooms; k < rooms + ROOMS && least->at; k++)
+		if (!k->at || k->bytes < least->bytes)
+			least = k;
+	if (least->at && least->bytes > r.bytes) {
+		free(r.at);
+		return;
+	}
+	free(least->at);
+	*least = r;
+}
+
 static Group *
 group_new(Launch *l)
 {
@@ -188,12 +227,14 @@ group_new(Launch *l)
 	    nthread = (int)(l->block[0] * l->block[1] * l->block[2]);
 	size_t room = block_room(l, (nthread + LANES - 1) / LANES) * (size_t)nblock + 64;
 	Group *g = calloc(1, sizeof *g);
-	uint8_t *at = g ? aligned_alloc(64, align64(room)) : NULL;
+	Room r = room_take(room);
+	uint8_t *at = r.at;
 
-	if (!at)
+	if (!g || !at)
 		abort();
 	g->launch = l;
 	g->room = at;
+	g->room_bytes = r.bytes;
 	g->nblock = nblock;
 	for (int k = 0; k < nblock; k++)
 		g->block[k] = block_new(g, l, &at, (uint32_t)k);
@@ -211,7 +252,7 @@ group_free(Group *g)
 		free(g->block[k]->mbarrier);
 	}
 	free(g->bulk);
-	free(g->room);
+	room_give((Room){g->room, g->room_bytes});
 	free(g);
 }
 

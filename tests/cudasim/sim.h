@@ -252,6 +252,7 @@ typedef struct Group {
 	uint32_t cluster_clock[CLOCKS];
 	uint64_t number;             /* of the launch */
 	uint8_t *room;               /* of blocks, registers, shared memory */
+	size_t room_bytes;
 	struct Bulk *bulk;           /* copies under way that no thread makes */
 	int nbulk, capbulk;
 	uint32_t bulk_clock;
