@@ -33,6 +33,8 @@ ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 # PTX that only the simulated device runs is optimised less unless --long is given: NVRTC takes half the time.
 [ -n "$long" ] || MANTOU_NVRTC_FAST=${MANTOU_NVRTC_FAST-min}
 export MANTOU MANTOU_CACHE BUILD BLESS LONG ASAN_OPTIONS MANTOU_NVRTC_FAST
+# Sweeps over variants of kernels run some of them unless --long is given (cpu/chosen.c).
+[ -n "$long" ] || export TEST_SOME=1
 
 # count GROUP STATUS LOG SECONDS CPU-SECONDS: prints and keeps the counts in the log's last line; a group without one
 # has failed.

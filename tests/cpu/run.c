@@ -183,10 +183,34 @@ code_free(Code *c)
 {
 	jit_close(c->jit);
 }
+
+/* Each case is compiled for itself. */
+enum { TOGETHER = 1 };
+static bool gathers;
+
+static void
+code_gather(Module *m, const char *arch)
+{
+	(void)m, (void)arch;
+}
+
+/* NULL, or why what was gathered does not compile. */
+static const char *
+code_make(const char *arch)
+{
+	(void)arch;
+	return NULL;
+}
+
+static void
+code_drop(void)
+{
+}
 #endif
 
 #include "plans.c"
 #include "compare.c"
+#include "chosen.c"
 
 /* ---------------------------------------------------------------- one run */
 static uint8_t *
@@ -359,7 +383,11 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 		lowest = DT_f16; /* operands of 11 bits */
 	if (emulated.real && !emulated_module(m, what))
 		return;
-
+	chosen_ran = true;
+	if (gathers) {
+		code_gather(m, arch);
+		return;
+	}
 	if (getenv("CPU_TEST_DUMP")) {
 		Buf text = {0};
 
@@ -464,8 +492,24 @@ lowest_of(const Graph *g)
 	return lowest;
 }
 
+static void run_chosen(Run *r, const char *line, const char *arch, const Variant *v, bool backward);
+
 static void
 run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool backward)
+{
+	uint32_t *lines = getenv("TEST_SOME") && v->seed != 1 ? chosen_lines(line, v->name) : NULL;
+
+	chosen_ran = false;
+	if (!lines || *lines % 3 == 0)
+		run_chosen(r, line, arch, v, backward);
+	else
+		chosen_ran = true;
+	if (lines)
+		*lines += chosen_ran;
+}
+
+static void
+run_chosen(Run *r, const char *line, const char *arch, const Variant *v, bool backward)
 {
 	Batch batch = {.n = strpbrk(line, "N") ? 4 : 1, .marked = strpbrk(line, "N") != NULL};
 	Case c;
@@ -542,7 +586,7 @@ run_emulated_line(Run *r, const char *line, const char *arch)
 }
 
 static void
-run_line(Run *r, const char *line, const char *arch, bool narrow)
+run_line(Run *r, const char *line, size_t bytes, const char *arch)
 {
 	static const Variant variants[] = {
 	        {"plain", false, false, false, 4, 1},
@@ -556,12 +600,13 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 	        permuted_composites = {"permuted composites", true, false, true, 4, 11},
 	        part = {"composites, batch of 3", false, false, true, 3, 4};
 
+	(void)bytes;
 	if (emulated.real) {
 		run_emulated_line(r, line, arch);
 		return;
 	}
 	/* of f32 alone */
-	bool others = narrow && strstr(line, "f32[") && !strstr(line, "wide=true") && !strstr(line, "f16[");
+	bool others = strstr(line, "f32[") && !strstr(line, "wide=true") && !strstr(line, "f16[");
 
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
 		run_variant(r, line, arch, &variants[i], true);
@@ -579,7 +624,7 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 	for (int k = 0; k < 2 && others; k++)
 		run_variant(r, with_dtype(r, line, k ? "f16" : "bf16"), arch, strpbrk(line, "N") ? &part : &composites,
 		            !strpbrk(line, "N"));
-	if (narrow && (!strncmp(line, "matmul ", 7) || !strncmp(line, "conv2d ", 7)))
+	if (!strncmp(line, "matmul ", 7) || !strncmp(line, "conv2d ", 7))
 		for (size_t k = 0; k < 8; k++)
 			run_variant(r, with_wide(r, with_dtype(r, line, k % 2 ? "bf16" : "f16")), arch,
 			            &variants[k / 2], k / 2 == 0);
@@ -602,8 +647,13 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 	        {"part of a batch", false, true, false, 3, 5},
 	};
 
+	/* some: as one group, and one or two of the others */
+	bool all = !getenv("TEST_SOME");
+	size_t third = hash_bytes(HASH_START, text, bytes) >> 32;
+
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
-		run_text_as(r, text, bytes, arch, &variants[i], NULL);
+		if (all || i == 1 || (third + i) % 3 == 0)
+			run_text_as(r, text, bytes, arch, &variants[i], NULL);
 }
 
 /* What the runs of one text have in common: inputs, and the reference's results for n examples. */
@@ -685,7 +735,8 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 
 	if (v.n > m->batch || (v.n == 1 && m->batch > 1))
 		v.n = m->batch;
-	known_make(r, text, bytes, v.n);
+	if (!gathers)
+		known_make(r, text, bytes, v.n);
 	run_module(r, m->name, m, arch, &v, lowest, known.x, known.in);
 	arena_free(r->arena);
 	r->arena = keep;
@@ -730,11 +781,41 @@ with_half(Run *r, const char *text, size_t bytes, const char *type)
 	return s;
 }
 
+/* Texts or lines of a file. Where several are compiled together, each is gone through twice. */
+typedef void RunOne(Run *r, const char *text, size_t bytes, const char *arch);
+typedef struct Texts { Arena *a; VEC(const char *) at; } Texts;
+
+static void
+run_each(Run *r, RunOne *one, const Texts *t, const char *arch)
+{
+	for (uint32_t end, i = 0; i < t->at.n; i = end) {
+		end = i + TOGETHER < t->at.n ? i + TOGETHER : t->at.n;
+		gathers = r->quiet = TOGETHER > 1;
+		chosen_before = chosen;
+		for (uint32_t k = i; k < end && gathers; k++)
+			one(r, t->at.at[k], strlen(t->at.at[k]), arch);
+		gathers = r->quiet = false;
+		chosen = chosen_before;
+		const char *error = code_make(arch);
+
+		if (error)
+			failed(r, "code of several cases", "%s", error);
+		for (uint32_t k = i; k < end; k++) {
+			one(r, t->at.at[k], strlen(t->at.at[k]), arch);
+			if (one == run_line && getenv("CPU_TEST_VERBOSE"))
+				printf("%s\n", t->at.at[k]);
+		}
+		code_drop();
+	}
+	arena_free(t->a);
+}
+
 static void
 run_file(Run *r, const char *path, const char *filter, const char *arch)
 {
 	size_t n;
 	char *text = file_read(path, &n);
+	Texts some = {.a = arena_new()};
 
 	for (char *p = text ? strstr(text, "\nmodule ") : NULL; p;) {
 		char *next = strstr(p + 1, "\nmodule ");
@@ -747,10 +828,11 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 
 			if (emulated.real ? has && half == emulated.half && strstr(one, "wide=true")
 			                  : !k || strlen(one) != bytes - 1)
-				(space_most < 0 ? run_text : run_space)(r, one, strlen(one), arch);
+				vec_push(some.a, &some.at, arena_strdup(some.a, one));
 		}
 		p = next;
 	}
+	run_each(r, space_most < 0 ? run_text : run_space, &some, arch);
 	known_drop();
 	free(text);
 }
@@ -773,6 +855,7 @@ run_cases(Run *r, const char *path, const char *filter, const char *arch)
 {
 	FILE *f = fopen(path, "r");
 	char line[512];
+	Texts some = {.a = arena_new()};
 
 	if (!f)
 		die("cannot read %s", path);
@@ -780,11 +863,10 @@ run_cases(Run *r, const char *path, const char *filter, const char *arch)
 		line[strcspn(line, "\r\n")] = 0;
 		if (line[0] == '#' || line[strspn(line, " \t")] == 0 || strstr(line, "=>") || !strstr(line, filter))
 			continue;
-		run_line(r, line, arch, true);
-		if (getenv("CPU_TEST_VERBOSE"))
-			printf("%s\n", line);
+		vec_push(some.a, &some.at, arena_strdup(some.a, line));
 	}
 	fclose(f);
+	run_each(r, run_line, &some, arch);
 }
 
 static void

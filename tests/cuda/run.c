@@ -18,12 +18,19 @@ static bool code_begins(int run, const char *line, const char *what);
 static const char *code_load(Code *c, Module *m, const char *arch);
 static int64_t code_call(Code *c, RtRun *run, int64_t bytes);
 static void code_free(Code *c);
+/* What every program begins with takes NVRTC as long as a small kernel: those of several cases are a program. */
+enum { TOGETHER = 4 };
+static bool gathers;
+static void code_gather(Module *m, const char *arch);
+static const char *code_make(const char *arch);
+static void code_drop(void);
 
 #include "../cpu/run.c"
 #include <dlfcn.h>
 
 const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
 const char *sass_wrong(Arena *a, const char *arch); /* sass.c */
+extern const char cuda_prelude[]; /* of prelude.cu */
 bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 
 /* The driver's functions that are called: name, symbol, arguments. */
@@ -81,39 +88,149 @@ code_begins(int run, const char *line, const char *what)
 	return true;
 }
 
-static const char *
-code_load(Code *c, Module *m, const char *arch)
-{
-	NvrtcJob job = {.ptx = true, .lines = true, .strict = true};
-	const char *error;
-	char log[500] = "";
-	int option[] = {5, 6}, status; /* the linker's words, and room for them */
-	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
+/* What is loaded already: functions, each with another name than it has in its case; NULL: nothing. */
+typedef struct Known { uint64_t hash; const char *text, *name; } Known;
+static struct { Arena *a; VEC(Known) fn; const char *small; bool cubin; void *module; } ready;
 
-	c->p = (CuProgram){.a = m->arena};
+/* The kernels of m's plan, as text. */
+static const char *
+code_emit(CuProgram *p, Module *m, const char *arch)
+{
 	PassCtx joins = {.module = m, .target = target_named("cuda"), .arch = arch, .opt = 2, .only = "launch"};
 
+	*p = (CuProgram){.a = m->arena};
 	for (uint32_t i = 0; i < m->graph.n; i++) /* of the kernels that it had before */
 		for (uint32_t k = 0; k < m->graph.at[i]->group.n; k++)
 			m->graph.at[i]->group.at[k].launch.n = 0;
-	error = passes_run(m, &joins) ? cu_module_emit(&c->p, m, arch) : "pass launch fails";
-	if (error)
-		return error;
-	if (getenv("CPU_TEST_DUMP"))
-		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
-	job.source = c->p.text.at;
-	job.cubin = strstr(job.source, ": wgmma{") != NULL; /* what ptxas says of them is an error */
-	error = nvrtc_compile(m->arena, arch, &job, 1, 0);
-	status = error ? 0 : cu.load(&c->module, job.ptx_out.at, 2, option, value);
+	return passes_run(m, &joins) ? cu_module_emit(p, m, arch) : "pass launch fails";
+}
+
+/* NULL, or what NVRTC or the driver says. */
+static const char *
+code_compile(Arena *a, const char *source, bool cubin, const char *arch, void **module)
+{
+	NvrtcJob job = {.ptx = true, .lines = true, .strict = true, .cubin = cubin, .source = source};
+	char log[500] = "";
+	int option[] = {5, 6}, status; /* the linker's words, and room for them */
+	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
+	const char *error = nvrtc_compile(a, arch, &job, 1, 0);
+
+	status = error ? 0 : cu.load(module, job.ptx_out.at, 2, option, value);
 	must(status >= 700 ? status : 0, "cuModuleLoadDataEx"); /* of a kernel before */
 	if (status) {
+		*module = NULL;
 		cu.version(&option[0]);
-		error = arena_printf(m->arena, "the driver (of CUDA %d.%d) refuses the PTX: status %d %s",
-		                     option[0] / 1000, option[0] % 1000 / 10, status, log);
+		error = arena_printf(a, "the driver (of CUDA %d.%d) refuses the PTX: status %d %s", option[0] / 1000,
+		                     option[0] % 1000 / 10, status, log);
 	}
 	buf_free(&job.ptx_out);
 	buf_free(&job.cubin_out);
 	return error;
+}
+
+static const char *
+function_text(Arena *a, const CuFunction *f)
+{
+	return arena_printf(a, "%sKERNEL%s %s%s", f->before, f->two ? "2" : "", f->name, f->text);
+}
+
+static const Known *
+function_known(const char *text)
+{
+	uint64_t hash = hash_bytes(HASH_START, text, strlen(text));
+
+	for (uint32_t i = 0; i < ready.fn.n; i++)
+		if (ready.fn.at[i].hash == hash && !strcmp(ready.fn.at[i].text, text))
+			return &ready.fn.at[i];
+	return NULL;
+}
+
+static bool
+asks_ptxas(const CuProgram *p)
+{
+	return strstr(p->text.at, ": wgmma{") != NULL; /* what it says of them is an error */
+}
+
+/* Adds the kernels of a case to those that are compiled together; what is wrong with it is told when it runs. */
+static void
+code_gather(Module *m, const char *arch)
+{
+	CuProgram p;
+
+	ready.a = ready.a ? ready.a : arena_new();
+	if (!code_emit(&p, m, arch)) {
+		ready.small = !ready.small || !*ready.small ? p.small : ready.small;
+		ready.cubin |= asks_ptxas(&p);
+		for (uint32_t i = 0; i < p.fn.n; i++) {
+			const CuFunction *f = &p.fn.at[i];
+			const char *text = function_text(ready.a, f);
+
+			if (f->plan || function_known(text))
+				continue;
+			const char *name = arena_printf(ready.a, "%s_%u", f->name, (unsigned)ready.fn.n);
+
+			vec_push(ready.a, &ready.fn, ((Known){hash_bytes(HASH_START, text, strlen(text)), text, name}));
+		}
+	}
+	buf_free(&p.text);
+}
+
+/* One program of all, in which each kernel has a namespace of its own; if that fails, every case has its own program,
+ * and says why. */
+static const char *
+code_make(const char *arch)
+{
+	Buf b = {0};
+	const char *error = NULL;
+
+	buf_printf(&b, "%s%s", cuda_prelude, ready.small ? ready.small : "");
+	for (uint32_t i = 0; i < ready.fn.n; i++) {
+		const Known *f = &ready.fn.at[i];
+		int name = (int)(strrchr(f->name, '_') - f->name);
+
+		buf_printf(&b, "#define %.*s %s\nnamespace at%u {\n%s\n}\n#undef %.*s\n", name, f->name, f->name,
+		           (unsigned)i, f->text, name, f->name);
+	}
+	if (ready.fn.n)
+		error = code_compile(ready.a, b.at, ready.cubin, arch, &ready.module);
+	buf_free(&b);
+	return error;
+}
+
+static void
+code_drop(void)
+{
+	if (ready.module)
+		must(cu.unload(ready.module), "cuModuleUnload");
+	arena_free(ready.a);
+	memset(&ready, 0, sizeof ready);
+}
+
+/* Are all its kernels loaded? Then they have their names there. */
+static bool
+is_ready(CuProgram *p)
+{
+	for (uint32_t i = 0; i < p->fn.n && ready.module; i++) {
+		const Known *f = function_known(function_text(p->a, &p->fn.at[i]));
+
+		if (!f)
+			return false;
+		p->fn.at[i].name = f->name;
+	}
+	return ready.module != NULL;
+}
+
+static const char *
+code_load(Code *c, Module *m, const char *arch)
+{
+	const char *error = code_emit(&c->p, m, arch);
+
+	if (error)
+		return error;
+	if (getenv("CPU_TEST_DUMP"))
+		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
+	c->module = NULL;
+	return is_ready(&c->p) ? NULL : code_compile(m->arena, c->p.text.at, asks_ptxas(&c->p), arch, &c->module);
 }
 
 /* At most `most` blocks. */
@@ -141,7 +258,7 @@ launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 		     k->name);
 		args[k->noff + 2 + i] = map[i];
 	}
-	must(cu.function(&function, c->module, f->name), f->name);
+	must(cu.function(&function, c->module ? c->module : ready.module, f->name), f->name);
 	if (f->shared > 48 << 10)
 		must(cu.attribute(function, 8, f->shared), f->name);
 	must(cu.launch(function, (unsigned)(blocks > most ? most : blocks), 1, 1, (unsigned)f->block, 1, 1,
@@ -234,7 +351,8 @@ code_call(Code *c, RtRun *run, int64_t bytes)
 static void
 code_free(Code *c)
 {
-	must(cu.unload(c->module), "cuModuleUnload");
+	if (c->module)
+		must(cu.unload(c->module), "cuModuleUnload");
 	buf_free(&c->p.text);
 }
 

@@ -39,13 +39,16 @@ typedef struct Case {
 
 /* How N in an extent is read: as an axis of batch that follows it, or as a plain n. */
 typedef struct Batch { int64_t n; bool marked; } Batch;
-typedef struct Run { Arena *arena; Diags diags; int ncase, nfailed; bool seen[OP_COUNT]; } Run;
+/* quiet: what fails is not said, nor counted */
+typedef struct Run { Arena *arena; Diags diags; int ncase, nfailed; bool quiet, seen[OP_COUNT]; } Run;
 
 static void
 failed(Run *r, const char *line, const char *fmt, ...)
 {
 	va_list ap;
 
+	if (r->quiet)
+		return;
 	va_start(ap, fmt);
 	printf("FAIL %s: ", line);
 	vprintf(fmt, ap);
