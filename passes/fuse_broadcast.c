@@ -64,11 +64,59 @@ why_stored(const Fuse *f, const Op *op, uint32_t ops)
 	                           : NULL;
 }
 
+/* The innermost axis of t in memory with more than one element; -1: there is none. */
+static int
+innermost(const Type *t)
+{
+	for (int i = t->rank; i-- > 0;)
+		if (t->axis[t->perm[i]].n != 1 || t->axis[t->perm[i]].mul)
+			return t->perm[i];
+	return -1;
+}
+
+/* A transposition whose readers broadcast it would be gathered across memory over and over: it is stored once. */
+static void
+store_transposed(Fuse *f, const Op *op)
+{
+	const Type *t = val_type(f->g, op->out[0]), *x = val_type(f->g, op->in[0]);
+	int64_t own = type_elements(t), most = 0;
+	int last = innermost(t), n;
+
+	if (f->stored[op->out[0].id] || last < 0 || attr_ints(op, A_perm, &n)[last] == innermost(x))
+		return;
+	for (uint32_t u = 0; u < f->users[op->out[0].id].n; u++) {
+		uint32_t r = f->users[op->out[0].id].at[u];
+		int64_t read = type_elements(val_type(f->g, f->g->op.at[r].out[0]));
+
+		if (f->kind[r] != K_MAP || read < RATIO * own)
+			return;
+		most = read > most ? read : most;
+	}
+	if (!most || !pass_may(f->cx, "fuse.broadcast"))
+		return;
+	f->stored[op->out[0].id] = true;
+	verdict(f->cx, (Verdict){.pass = "fuse",
+	                         .rule = "fuse.broadcast",
+	                         .graph = f->g->name,
+	                         .a = op->path,
+	                         .opa = op_info[op->kind].name,
+	                         .loc = op->loc,
+	                         .why = arena_printf(f->cx->module->arena,
+	                                             "a transposition of %lld elements, of which %lld are made: stored "
+	                                             "once, not gathered for each",
+	                                             (long long)own, (long long)most),
+	                         .value = (double)most / (double)own,
+	                         .bytes_saved = type_bytes(t)});
+}
+
 void
 fuse_find_broadcast(Fuse *f)
 {
 	int64_t *made = arena_array(f->a, int64_t, f->nop);
 
+	for (uint32_t i = 0; i < f->nop && f->enabled; i++)
+		if (f->kind[i] == K_FREE && f->g->op.at[i].kind == OP_transpose)
+			store_transposed(f, &f->g->op.at[i]);
 	for (uint32_t i = 0; i < f->nop; i++) {
 		const Op *op = &f->g->op.at[i];
 
