@@ -134,7 +134,7 @@ find_factors(Narrow *n)
 static bool
 is_factor(const Narrow *n, uint32_t op, int k)
 {
-	return n->factors[op] >> k & 1;
+	return k < 32 && n->factors[op] >> k & 1;
 }
 
 /* Does op have such operands, all of them in f32? */
