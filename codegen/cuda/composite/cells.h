@@ -1,5 +1,5 @@
-/* cells.h: what the two ways to compute recurrences share: cells.c, where each block reads all weights in each step,
- * and cells_held.c, where several blocks keep them in registers. Private to this folder. */
+/* cells.h: what the ways to compute recurrences share: cells.c, where each block reads all weights in each step, and
+ * cells_held.c and cells_mma.c, where several blocks keep them in registers. Private to this folder. */
 #ifndef CODEGEN_CUDA_CELLS_H
 #define CODEGEN_CUDA_CELLS_H
 #include "composite.h"
@@ -21,6 +21,7 @@ typedef struct Cells {
 	const char *h_at, *c_at, *length;
 } Cells;
 
+/* ---- cells_unit.c */
 Cells cu_cells_of(const Graph *g, const Op *op);
 const char *cu_cells_pointer(const Cells *s, Val v);
 const char *cu_cells_value(const Cells *s, const char *at);  /* a float of what lies there in the operands' type */
@@ -37,9 +38,26 @@ int cu_cells_inputs(const Cells *s, CellInput *in);           /* at most 8 */
 /* A step of one unit: h after it, its results stored; the gates' gradients of a step (gate_put), its state's. */
 Cell cu_cells_unit(const Cells *s);
 void cu_cells_back(const Cells *s);
+Cell cu_cells_text(const char *t);                            /* of f32 */
+Cell cu_cells_if_live(const Cells *s, Cell a, Cell b);        /* a where `live` is, if examples have lengths; else b */
 
+/* ---- cells.c */
 /* Bytes that the blocks of a kernel with these parameters read of each other's words; 0: each is for itself. */
 double cu_cells_exchanged(const Cells *s, const Params *p);
+
+/* ---- cells_team.c: lines of a thread that has an example and unit of a team of blocks; `mine` says whether it has. */
+void cu_team_step(const Cells *s);  /* t: the step of the example that step `step` of the loop is */
+Scope cu_team_rows(const Cells *s); /* the loop over the team's examples: `first` */
+void cu_team_close(const Cells *s, Scope rows, const char *what);
+/* What the thread reads of memory at step `step`, if `when` (" && .." or nothing): on its way while sums are made. */
+void cu_team_inputs(const Cells *s, const char *step, const char *when);
+void cu_team_biases(const Cells *s); /* bias0 .. of gru's new gate, forward */
+void cu_team_states_load(const Cells *s);
+int cu_team_states(const Cells *s);  /* the first result of the states that are left; -1: none is wanted */
+void cu_team_states_put(const Cells *s);
+/* The step itself, after the sums: h_own and results; backward gate0 .. and results. */
+void cu_team_unit(const Cells *s);
+void cu_team_back(const Cells *s);
 
 /* ---- cells_held.c */
 /* Sets rows, threads and blocks; the reason why not, or NULL. sms: multiprocessors. */

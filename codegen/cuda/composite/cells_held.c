@@ -293,39 +293,6 @@ take_words(const Held *h, const char *to)
 }
 
 /* ---------------------------------------------------------------- the frame */
-/* The thread's own numbers of step `step`: on their way while the sums are made. */
-static void
-inputs_load(const Held *h, const char *step, const char *when)
-{
-	const Cells *s = h->s;
-	Cuda *c = h->c;
-	CellInput in[8];
-	int n = cu_cells_inputs(s, in);
-	Scope o = cu_scope_open(c, "if (mine%s)", when), i;
-
-	cu_line(c, "const int next = %s;", step);
-	i = cu_scope_open(c, "%s", "");
-	cu_line(c, "const int step = next, t = %s;",
-	        s->reverse ? arena_printf(c->a, "%lld - next", (long long)s->t - 1) : "next");
-	for (int k = 0; k < n; k++)
-		cu_line(c, "in%d_%d = %s;", in[k].operand, in[k].block,
-		        cu_cells_value(s, arena_printf(c->a, "%s[%s]", cu_cells_pointer(s, s->op->in[in[k].operand]),
-		                                       cu_cells_place(s, "t", in[k].blocks, in[k].block))));
-	if (s->back)
-		cu_line(c, "earlier = %s;", s->lstm ? cu_cells_before(s, 4, 6) : cu_cells_before(s, 3, 5));
-	else
-		cu_line(c, "(void)step;");
-	cu_scope_close(c, i);
-	cu_scope_close(c, o);
-}
-
-static const char *
-own_state(const Held *h, int operand)
-{
-	return cu_cells_value(h->s, arena_printf(h->c->a, "%s[%s]", cu_cells_pointer(h->s, h->s->op->in[operand]),
-	                                         cu_cells_place(h->s, NULL, 0, 0)));
-}
-
 /* Up to the loop over a team's examples. */
 static Scope
 held_open(const Held *h)
@@ -364,12 +331,8 @@ held_open(const Held *h)
 		        (long long)h->pitch, (long long)h->length, (long long)(h->pitch - h->length));
 	}
 	if (!s->lstm && !s->back)
-		for (int k = 0; k < 3; k++)
-			cu_line(c, "const float bias%d = exists ? %s : 0.0f;", k,
-			        cu_cells_value(s, arena_printf(c->a, "%s[%lld + j]", cu_cells_pointer(s, s->op->in[2]),
-			                                       (long long)(k * s->h))));
-	return cu_scope_open(c, "for (%s first = (%s)team * %d; first < n_rows; first += (%s)gridDim.x / %d * %d)",
-	                     c->it, c->it, s->rows, c->it, s->blocks, s->rows);
+		cu_team_biases(s);
+	return cu_team_rows(s);
 }
 
 /* What a thread has of its example and unit. */
@@ -390,45 +353,20 @@ own_open(const Held *h)
 	if (s->has_length)
 		cu_line(c, "const long long length = mine ? (long long)%s[row] : 0;",
 		        cu_cells_pointer(s, s->op->in[s->op->nin - 1]));
-	int state = s->back ? 1 : s->lstm ? 2 : 3;
 
 	cu_line(c, "float h_own = 0.0f%s;", s->lstm ? ", c_own = 0.0f" : "");
 	Scope m = cu_scope_open(c, "if (mine)");
 
-	cu_line(c, "h_own = %s;", own_state(h, state));
-	if (s->lstm)
-		cu_line(c, "c_own = %s;", own_state(h, s->back ? 2 : 3));
+	cu_team_states_load(s);
 	cu_scope_close(c, m);
 }
 
 static void
 held_close(const Held *h, Scope all)
 {
-	const Cells *s = h->s;
-	Cuda *c = h->c;
-
-	cu_line(c, "__syncthreads();");
-	cu_scope_close(c, all);
-	cu_line(c, "__syncthreads();");
-	cu_line(c, "if (tid == 0) tags[blockIdx.x] = tag - 1;");
-	cu_kernel_close(c, "all steps of a few examples to a team of blocks, which hold the weights",
-	                (s->n.n + s->rows - 1) / s->rows * s->blocks);
-}
-
-/* Results of the states that are left, of which the first is `out`. */
-static void
-states_put(const Held *h, int out)
-{
-	const Cells *s = h->s;
-
-	if (!cu_cells_wanted(s, out) && !(s->lstm && cu_cells_wanted(s, out + 1)))
-		return;
-	Scope m = cu_scope_open(h->c, "if (mine)");
-
-	cu_cells_put(s, out, cu_cells_place(s, NULL, 0, 0), (Cell){"h_own", DT_f32});
-	if (s->lstm)
-		cu_cells_put(s, out + 1, cu_cells_place(s, NULL, 0, 0), (Cell){"c_own", DT_f32});
-	cu_scope_close(h->c, m);
+	if (cu_team_states(h->s) >= 0)
+		cu_team_states_put(h->s);
+	cu_team_close(h->s, all, "all steps of a few examples to a team of blocks, which hold the weights");
 }
 
 /* ---------------------------------------------------------------- forward, backward */
@@ -446,30 +384,20 @@ forward_held(const Held *h)
 	        (long long)h->pitch, (long long)s->h, (long long)s->h,
 	        cu_cells_value(s, arena_printf(c->a, "%s[first * %lld + i]", start, (long long)s->h)));
 	step = cu_scope_open(c, "for (int step = 0; step < %lld; step++)", (long long)s->t);
-	cu_line(c, "const int t = %s;", s->reverse ? arena_printf(c->a, "%lld - step", (long long)s->t - 1) : "step");
+	cu_team_step(s);
 	cu_line(c, "float *const from = states + (step & 1) * %lld;", (long long)(s->rows * h->pitch));
 	m = cu_scope_open(c, "if (step > 0)");
 	take_words(h, "from");
 	cu_scope_close(c, m);
-	inputs_load(h, "step", "");
+	cu_team_inputs(s, "step", "");
 	cu_line(c, "__syncthreads();");
 	sums_held(h);
-	m = cu_scope_open(c, "if (mine)");
-	if (s->has_length)
-		cu_line(c, "const bool live = %s;", cu_cells_alive(s, "t"));
-	Cell x = cu_cells_unit(s), none = cu_cell_number(c, DT_f32, 0);
-
-	x = cu_cell_let(c, x.v, DT_f32);
-	cu_line(c, "h_own = %s;", s->has_length ? arena_printf(c->a, "live ? %s : h_own", x.v) : x.v);
-	cu_cells_put(s, 0, cu_cells_place(s, "t", 1, 0),
-	             s->has_length ? cu_cell_let(c, arena_printf(c->a, "live ? %s : %s", x.v, none.v), DT_f32) : x);
-	cu_scope_close(c, m);
+	cu_team_unit(s);
 	m = cu_scope_open(c, "if (exists && step < %lld)", (long long)s->t - 1);
 	put_word(h, "j", "h_own");
 	cu_scope_close(c, m);
 	cu_line(c, "__syncwarp();");
 	cu_scope_close(c, step);
-	states_put(h, s->lstm ? 3 : 2);
 	held_close(h, all);
 }
 
@@ -478,41 +406,27 @@ backward_held(const Held *h)
 {
 	const Cells *s = h->s;
 	Cuda *c = h->c;
-	Scope all = held_open(h), step, m, in;
+	Scope all = held_open(h), step, m;
 
 	own_open(h);
-	inputs_load(h, arena_printf(c->a, "%lld", (long long)s->t - 1), "");
+	cu_team_inputs(s, arena_printf(c->a, "%lld", (long long)s->t - 1), "");
 	step = cu_scope_open(c, "for (int step = %lld; step >= 0; step--)", (long long)s->t - 1);
-	cu_line(c, "const int t = %s;", s->reverse ? arena_printf(c->a, "%lld - step", (long long)s->t - 1) : "step");
+	cu_team_step(s);
 	cu_line(c, "float *const from = states + (step & 1) * %lld;", (long long)(s->rows * h->pitch));
 	for (int g = 0; g < s->gates; g++)
 		cu_line(c, "float gate%d = 0.0f;", g);
-	m = cu_scope_open(c, "if (mine)");
-	if (s->has_length) {
-		in = cu_scope_open(c, "if (%s)", cu_cells_alive(s, "t"));
-		cu_cells_back(s);
-		cu_scope_close(c, in);
-		in = cu_scope_open(c, "else");
-		for (int g = 0; g < s->gates; g++)
-			for (int o = 0; o < (s->lstm ? 1 : 2); o++)
-				cu_cells_put(s, o, cu_cells_place(s, "t", s->gates, g), cu_cell_number(c, DT_f32, 0));
-		cu_scope_close(c, in);
-	} else {
-		cu_cells_back(s);
-	}
-	cu_scope_close(c, m);
+	cu_team_back(s);
 	m = cu_scope_open(c, "if (exists)");
 	for (int g = 0; g < s->gates; g++)
 		put_word(h, arena_printf(c->a, "%lld + j", (long long)(g * s->h)), arena_printf(c->a, "gate%d", g));
 	cu_scope_close(c, m);
 	cu_line(c, "__syncwarp();");
 	take_words(h, "from");
-	inputs_load(h, "step - 1", " && step > 0");
+	cu_team_inputs(s, "step - 1", " && step > 0");
 	cu_line(c, "__syncthreads();");
 	sums_held(h);
 	cu_line(c, "h_own += total0;");
 	cu_scope_close(c, step);
-	states_put(h, s->lstm ? 1 : 2);
 	held_close(h, all);
 }
 

@@ -301,34 +301,10 @@ words_take(const Tiled *t)
 static void
 inputs_load(const Tiled *t, const char *step, const char *when)
 {
-	const Cells *s = t->s;
-	Cuda *c = t->c;
-	CellInput in[8];
-	int n = cu_cells_inputs(s, in);
-	Scope all = items_open(t), o = cu_scope_open(c, "if (mine%s)", when), i;
+	Scope all = items_open(t);
 
-	cu_line(c, "const int next = %s;", step);
-	i = cu_scope_open(c, "%s", "");
-	cu_line(c, "const int step = next, t = %s;",
-	        s->reverse ? arena_printf(c->a, "%lld - next", (long long)s->t - 1) : "next");
-	for (int k = 0; k < n; k++)
-		cu_line(c, "in%d_%d = %s;", in[k].operand, in[k].block,
-		        cu_cells_value(s, arena_printf(c->a, "%s[%s]", cu_cells_pointer(s, s->op->in[in[k].operand]),
-		                                       cu_cells_place(s, "t", in[k].blocks, in[k].block))));
-	if (s->back)
-		cu_line(c, "earlier = %s;", s->lstm ? cu_cells_before(s, 4, 6) : cu_cells_before(s, 3, 5));
-	else
-		cu_line(c, "(void)step;");
-	cu_scope_close(c, i);
-	cu_scope_close(c, o);
-	cu_scope_close(c, all);
-}
-
-static const char *
-own_state(const Tiled *t, int operand)
-{
-	return cu_cells_value(t->s, arena_printf(t->c->a, "%s[%s]", cu_cells_pointer(t->s, t->s->op->in[operand]),
-	                                         cu_cells_place(t->s, NULL, 0, 0)));
+	cu_team_inputs(t->s, step, when);
+	cu_scope_close(t->c, all);
 }
 
 /* ---------------------------------------------------------------- the frame */
@@ -362,8 +338,7 @@ tiled_open(const Tiled *t)
 	cu_line(c, "for (int i = tid; i < %lld; i += %d)", (long long)(s->rows * (t->pitch - t->pairs)), s->threads);
 	cu_line(c, "\tstates[i / %lld * %lld + %lld + i %% %lld] = 0;", (long long)(t->pitch - t->pairs),
 	        (long long)t->pitch, (long long)t->pairs, (long long)(t->pitch - t->pairs));
-	return cu_scope_open(c, "for (%s first = (%s)team * %d; first < n_rows; first += (%s)gridDim.x / %d * %d)",
-	                     c->it, c->it, s->rows, c->it, s->blocks, s->rows);
+	return cu_team_rows(s);
 }
 
 /* What a thread keeps of its units, and its start. */
@@ -373,7 +348,7 @@ own_open(const Tiled *t)
 	const Cells *s = t->s;
 	Cuda *c = t->c;
 	CellInput in[8];
-	int n = t->items, state = s->back ? 1 : s->lstm ? 2 : 3;
+	int n = t->items;
 
 	cu_line(c, "float h_all[%d] = {}%s, in_all[%d][%d] = {};", n,
 	        s->lstm ? arena_printf(c->a, ", c_all[%d] = {}", n) : "", n, cu_cells_inputs(s, in));
@@ -383,9 +358,7 @@ own_open(const Tiled *t)
 		cu_line(c, "long long length_all[%d] = {};", n);
 	Scope all = items_open(t), m = cu_scope_open(c, "if (mine)");
 
-	cu_line(c, "h_own = %s;", own_state(t, state));
-	if (s->lstm)
-		cu_line(c, "c_own = %s;", own_state(t, s->back ? 2 : 3));
+	cu_team_states_load(s);
 	if (s->has_length)
 		cu_line(c, "length_all[i] = (long long)%s[row];", cu_cells_pointer(s, s->op->in[s->op->nin - 1]));
 	cu_scope_close(c, m);
@@ -393,27 +366,15 @@ own_open(const Tiled *t)
 }
 
 static void
-tiled_close(const Tiled *t, Scope all, int out)
+tiled_close(const Tiled *t, Scope all)
 {
-	const Cells *s = t->s;
-	Cuda *c = t->c;
+	if (cu_team_states(t->s) >= 0) {
+		Scope items = items_open(t);
 
-	if (cu_cells_wanted(s, out) || (s->lstm && cu_cells_wanted(s, out + 1))) {
-		Scope items = items_open(t), m = cu_scope_open(c, "if (mine)");
-
-		cu_cells_put(s, out, cu_cells_place(s, NULL, 0, 0), (Cell){"h_own", DT_f32});
-		if (s->lstm)
-			cu_cells_put(s, out + 1, cu_cells_place(s, NULL, 0, 0), (Cell){"c_own", DT_f32});
-		cu_scope_close(c, m);
-		cu_scope_close(c, items);
+		cu_team_states_put(t->s);
+		cu_scope_close(t->c, items);
 	}
-	cu_line(c, "__syncthreads();");
-	cu_scope_close(c, all);
-	cu_line(c, "__syncthreads();");
-	cu_line(c, "if (tid == 0) tags[blockIdx.x] = tag - 1;");
-	cu_kernel_close(c,
-	                "all steps of some examples to a team of blocks, which hold the weights in tiles",
-	                (s->n.n + s->rows - 1) / s->rows * s->blocks);
+	cu_team_close(t->s, all, "all steps of some examples to a team of blocks, which hold the weights in tiles");
 }
 
 /* ---------------------------------------------------------------- forward, backward */
@@ -445,7 +406,7 @@ forward_tiled(const Tiled *t)
 	own_open(t);
 	start_load(t);
 	step = cu_scope_open(c, "for (int step = 0; step < %lld; step++)", (long long)s->t);
-	cu_line(c, "const int t = %s;", s->reverse ? arena_printf(c->a, "%lld - step", (long long)s->t - 1) : "step");
+	cu_team_step(s);
 	m = cu_scope_open(c, "if (step > 0)");
 	words_take(t);
 	cu_scope_close(c, m);
@@ -455,26 +416,14 @@ forward_tiled(const Tiled *t)
 	items = items_open(t);
 	totals(t);
 	if (!s->lstm)
-		for (int k = 0; k < 3; k++)
-			cu_line(c, "const float bias%d = exists ? %s : 0.0f;", k,
-			        cu_cells_value(s, arena_printf(c->a, "%s[%lld + j]", cu_cells_pointer(s, s->op->in[2]),
-			                                       (long long)(k * s->h))));
-	m = cu_scope_open(c, "if (mine)");
-	if (s->has_length)
-		cu_line(c, "const bool live = %s;", cu_cells_alive(s, "t"));
-	Cell x = cu_cells_unit(s), none = cu_cell_number(c, DT_f32, 0);
-
-	x = cu_cell_let(c, x.v, DT_f32);
-	cu_line(c, "h_own = %s;", s->has_length ? arena_printf(c->a, "live ? %s : h_own", x.v) : x.v);
-	cu_cells_put(s, 0, cu_cells_place(s, "t", 1, 0),
-	             s->has_length ? cu_cell_let(c, arena_printf(c->a, "live ? %s : %s", x.v, none.v), DT_f32) : x);
-	cu_scope_close(c, m);
+		cu_team_biases(s);
+	cu_team_unit(s);
 	cu_scope_close(c, items);
 	m = cu_scope_open(c, "if (step < %lld)", (long long)s->t - 1);
 	words_put(t, 0);
 	cu_scope_close(c, m);
 	cu_scope_close(c, step);
-	tiled_close(t, all, s->lstm ? 3 : 2);
+	tiled_close(t, all);
 }
 
 static void
@@ -482,30 +431,17 @@ backward_tiled(const Tiled *t)
 {
 	const Cells *s = t->s;
 	Cuda *c = t->c;
-	Scope all = tiled_open(t), step, m, in, items;
+	Scope all = tiled_open(t), step, items;
 
 	own_open(t);
 	inputs_load(t, arena_printf(c->a, "%lld", (long long)s->t - 1), "");
 	step = cu_scope_open(c, "for (int step = %lld; step >= 0; step--)", (long long)s->t - 1);
-	cu_line(c, "const int t = %s;", s->reverse ? arena_printf(c->a, "%lld - step", (long long)s->t - 1) : "step");
+	cu_team_step(s);
 	cu_line(c, "float gate_all[%d][%d] = {};", t->items, s->gates);
 	items = items_open(t);
 	for (int g = 0; g < s->gates; g++)
 		cu_line(c, "float &gate%d = gate_all[i][%d];", g, g);
-	m = cu_scope_open(c, "if (mine)");
-	if (s->has_length) {
-		in = cu_scope_open(c, "if (%s)", cu_cells_alive(s, "t"));
-		cu_cells_back(s);
-		cu_scope_close(c, in);
-		in = cu_scope_open(c, "else");
-		for (int g = 0; g < s->gates; g++)
-			for (int o = 0; o < (s->lstm ? 1 : 2); o++)
-				cu_cells_put(s, o, cu_cells_place(s, "t", s->gates, g), cu_cell_number(c, DT_f32, 0));
-		cu_scope_close(c, in);
-	} else {
-		cu_cells_back(s);
-	}
-	cu_scope_close(c, m);
+	cu_team_back(s);
 	cu_scope_close(c, items);
 	for (int g = 0; g < s->gates; g++)
 		words_put(t, g);
@@ -518,7 +454,7 @@ backward_tiled(const Tiled *t)
 	cu_line(c, "h_own += total0;");
 	cu_scope_close(c, items);
 	cu_scope_close(c, step);
-	tiled_close(t, all, s->lstm ? 1 : 2);
+	tiled_close(t, all);
 }
 
 void
