@@ -1,8 +1,9 @@
 /* net.y: grammar of the .net language: tokens in, the tree of ast.h out.
  *
- * LALR(1) without conflicts, with lookahead correction so that "expected" tells the truth. After a syntax error a statement is
- * given up to the next one that begins a line or a keyword, within its braces; an item up to the next item. Operators and
- * calls are located at their own spelling. `data` and `train` are names, and keywords only where an item may begin. */
+ * LALR(1) without conflicts, with lookahead correction so that "expected" tells the truth. After a syntax error a
+ * statement is given up to the next one that begins a line or a keyword, within its braces; an item up to the next
+ * item. Operators and calls are located at their own spelling. `data` and `train` are names, and keywords only where an
+ * item may begin. */
 %require "3.8"
 %define api.pure full
 %define api.prefix {net_}
@@ -49,8 +50,10 @@ static Name *name_new(Parser *p, const char *name, Loc at);
 %token <node> NUMBER "a number"
 %token <i> DTYPE "a type such as f32 or i32"
 %token PIPE "|>" EQ "==" NE "!=" LE "<=" GE ">="
-%token USE "use" CONST "const" BLOCK "block" MODEL "model" RETURN "return" IF "if" ELSE "else" FOR "for" IN "in" REPEAT "repeat"
-%token LOSS "loss" METRIC "metric" OUTPUT "output" REQUIRE "require" AND "and" OR "or" NOT "not" TRUE_ "true" FALSE_ "false"
+%token USE "use" CONST "const" BLOCK "block" MODEL "model" RETURN "return"
+%token IF "if" ELSE "else" FOR "for" IN "in" REPEAT "repeat"
+%token LOSS "loss" METRIC "metric" OUTPUT "output" REQUIRE "require"
+%token AND "and" OR "or" NOT "not" TRUE_ "true" FALSE_ "false"
 %token NONE_ "none" AS "as" BAD "an unreadable character" START_FILE "a file" START_EXPR "an expression"
 
 %type <node> expr piped or and not cmp sum term unary postfix primary
@@ -112,9 +115,11 @@ stmt:
 		$$ = stmt_new(p, S_ASSIGN, @1); $$->names = $1; $$->exprs = args_add(p, (Args){0}, NULL, @3, $3); }
 	| RETURN arglist { $$ = stmt_new(p, S_RETURN, @1); $$->exprs = $2; }
 	| IF expr body else {
-		$$ = stmt_new(p, S_IF, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); $$->body = $3; $$->other = $4; }
+		$$ = stmt_new(p, S_IF, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2);
+		$$->body = $3; $$->other = $4; }
 	| FOR names IN expr body {
-		$$ = stmt_new(p, S_FOR, @1); $$->names = $2; $$->exprs = args_add(p, (Args){0}, NULL, @4, $4); $$->body = $5; }
+		$$ = stmt_new(p, S_FOR, @1); $$->names = $2; $$->exprs = args_add(p, (Args){0}, NULL, @4, $4);
+		$$->body = $5; }
 	| REPEAT expr body {
 		$$ = stmt_new(p, S_REPEAT, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); $$->body = $3; }
 	| LOSS expr { $$ = stmt_new(p, S_LOSS, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); }
@@ -154,7 +159,8 @@ names:
 exprs: %empty { $$ = (Args){0}; } | arglist ;
 
 expr: or | piped | piped stray or {
-		refuse(p, @2, "a pipe takes all to its left and ends an expression: put `x |> f` in parentheses before an operator");
+		refuse(p, @2, "a pipe takes all to its left and ends an expression: put `x |> f` in parentheses before "
+		       "an operator");
 		$$ = node_new(p, N_ERROR, @2); } ;
 piped: expr PIPE NAME pipeargs label { $$ = node_call(p, @3, $3, $4, $1, $5); } ;
 pipeargs: %empty { $$ = (Args){0}; } | '(' args ')' { $$ = $2; } ;
@@ -170,7 +176,8 @@ cmp: sum
 		refuse(p, @4, "comparisons do not chain: join two with `and`");
 		$$ = node_new(p, N_ERROR, @4); }
 	;
-cmpop: EQ { $$ = "=="; } | NE { $$ = "!="; } | '<' { $$ = "<"; } | LE { $$ = "<="; } | '>' { $$ = ">"; } | GE { $$ = ">="; } ;
+cmpop: EQ { $$ = "=="; } | NE { $$ = "!="; } | '<' { $$ = "<"; }
+     | LE { $$ = "<="; } | '>' { $$ = ">"; } | GE { $$ = ">="; } ;
 sum: term
 	| sum '+' term { $$ = node_binary(p, N_BINARY, "+", @2, $1, $3); }
 	| sum '-' term { $$ = node_binary(p, N_BINARY, "-", @2, $1, $3); }
@@ -238,7 +245,8 @@ no_attribute(Parser *p, const Node *of, Loc at, const char *name)
 		diag_error(p->diags, at, "only `.shape` follows a point; `%s` is `%s` here: %s", name, alias->here,
 		           alias_line(p->arena, alias));
 	else
-		diag_error(p->diags, at, "a value has no `%s`; only `.shape` follows a point, and operators take values as "
+		diag_error(p->diags, at,
+		           "a value has no `%s`; only `.shape` follows a point, and operators take values as "
 		           "x |> relu or relu(x)", name);
 	p->failed = true;
 }
@@ -261,7 +269,8 @@ unknown_item(Parser *p, Loc at, const char *name)
 		if (!strcmp(name, others[k][0]))
 			near = others[k][1];
 
-	diag_error(p->diags, at, "`%s` begins no item: use, const, block, model, data, train or generate do%s%s%s", name,
+	diag_error(p->diags, at,
+	           "`%s` begins no item: use, const, block, model, data, train or generate do%s%s%s", name,
 	           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 	p->failed = p->lost = true;
 }
@@ -270,7 +279,8 @@ void
 parser_note_open(Parser *p, int but)
 {
 	if (p->nopen > but)
-		diag_note(p->diags, p->open[p->nopen - 1 - but].at, "this %c is open", p->open[p->nopen - 1 - but].sign);
+		diag_note(p->diags, p->open[p->nopen - 1 - but].at, "this %c is open",
+		          p->open[p->nopen - 1 - but].sign);
 }
 
 /* Behind an error brackets of its statement count no more. */
@@ -401,7 +411,8 @@ meant_item(const Parser *p, const Want *w)
 bool
 waits_for_value(const char *t)
 {
-	static const char *const signs[] = {"+", "-", "*", "/", "%", "=", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "loss",
+	static const char *const signs[] = {"+", "-", "*", "/", "%", "=", "==", "!=", "<", "<=", ">", ">=",
+	                                    "and", "or", "not", "loss",
 		"require", "return", "if", "repeat", "in"};
 
 	return ONE_OF(t, signs);
@@ -443,7 +454,8 @@ meant_bracket(const Parser *p)
 static const char *
 meant_between(const Parser *p, const Want *w)
 {
-	static const char *const heads[] = {"for", "if", "else", "repeat", "while"}, *const elses[] = {"elif", "elsif", "elseif"};
+	static const char *const heads[] = {"for", "if", "else", "repeat", "while"};
+	static const char *const elses[] = {"elif", "elsif", "elseif"};
 	const char *t = p->text;
 	bool number = *t >= '0' && *t <= '9';
 
@@ -537,14 +549,16 @@ names_token(const char *const *names, yysymbol_kind_t k)
 	return false;
 }
 
-/* What is expected, in few words: a value is one thing, and the operators behind one, which never must follow, are none. Nothing
- * where a statement or an item may begin. */
+/* What is expected, in few words: a value is one thing, and the operators behind one, which never must follow, are
+ * none. Nothing where a statement or an item may begin. */
 static Want
 want_of(const yysymbol_kind_t *k, int n)
 {
-	static const char *const values[] = {"a name", "a string", "a number", "a type such as f32 or i32", "true", "false", "none", "'['", "'{'",
+	static const char *const values[] = {"a name", "a string", "a number", "a type such as f32 or i32",
+	                                     "true", "false", "none", "'['", "'{'",
 		"'('", "'-'", "not", NULL};
-	static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "==", "!=", "<=", ">=", "'<'", "'>'", "and", "or", "|>", "'.'",
+	static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "==", "!=", "<=", ">=",
+	                                        "'<'", "'>'", "and", "or", "|>", "'.'",
 		"'['", "'('", "'='", "as", NULL};
 	Want w = {0};
 	bool begins = false, ends = false, all = true;
@@ -589,7 +603,8 @@ ends_early(Parser *p, const Want *w)
 	static const char *const hints[][2] = {
 		{"use", ": a file's name stands in double quotes: use \"layers.net\""},
 		{"metric", ": metric right = accuracy(x, y)"}, {"output", ": output h or output best = argmax(h)"}};
-	bool read_on = !strcmp(p->text, "=") && p->before == p->first && (waits_for_value(p->tail) || !strcmp(p->tail, "|>"));
+	bool read_on = !strcmp(p->text, "=") && p->before == p->first &&
+	               (waits_for_value(p->tail) || !strcmp(p->tail, "|>"));
 	Buf b = {0};
 
 	if (!read_on && (!p->fresh || !*p->before || !w->n || strncmp(w->at[0], "a ", 2)))
@@ -649,7 +664,8 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 	Buf b = {0};
 
 	p->failed = true;
-	p->target = p->brace - (found == YYSYMBOL_YYUNDEF ? 0 : p->text[0] == '{' && !p->text[1]) + (p->text[0] == '}' && !p->text[1]);
+	p->target = p->brace - (found == YYSYMBOL_YYUNDEF ? 0 : p->text[0] == '{' && !p->text[1]) +
+	            (p->text[0] == '}' && !p->text[1]);
 	if (found == YYSYMBOL_BAD || p->ended)
 		return 0; /* the scanner said what is wrong */
 	if (found == YYSYMBOL_YYEOF) {
@@ -688,8 +704,8 @@ net_error(const Loc *at, Parser *p, const char *text)
 	p->failed = p->lost = true;
 }
 
-/* Reads on to where a statement of the same body (or a setting) may begin, its end, or the file's, and returns that token:
- * one that fits there, so that recovery always moves on. */
+/* Reads on to where a statement of the same body (or a setting) may begin, its end, or the file's, and returns that
+ * token: one that fits there, so that recovery always moves on. */
 static int
 skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, bool keywords)
 {
@@ -706,7 +722,8 @@ skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, bool keywords)
 			continue;
 		if (token == NAME && p->fresh)
 			return token;
-		if (keywords && (token == RETURN || token == IF || token == FOR || token == REPEAT || token == LOSS || token == METRIC ||
+		if (keywords && (token == RETURN || token == IF || token == FOR || token == REPEAT || token == LOSS ||
+		token == METRIC ||
 		    token == OUTPUT || token == REQUIRE))
 			return token;
 	}

@@ -39,13 +39,23 @@ if [ -d "$build/codegen/libcodegen.a.p" ] && command -v python3 >/dev/null && co
 	check "cycles" "$(python3 tests/cycles.py "$build" 2>&1)"
 fi
 
-check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.([chly]|cu)$'); do
-	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
-done)"
-check "line length" "$(for f in $(echo "$files" | grep -E '\.([ch]|py)$'); do
-	expand -t 8 "$f" | awk -v f="$f" 'length > 120 { print f ":" NR " has " length " columns, at most 120" }'
-done | head -n 20)"
-# A function's body stands between braces in the first column.
+check "opening comment" "$(awk '
+function close_file() { if (file != "" && !named) print file " does not open with `/* " base ": what it does`" }
+FNR == 1 { close_file(); file = base = FILENAME; sub(/.*\//, "", base); named = 0 }
+FNR <= 12 {
+	at = index($0, base ": ")
+	before = at ? substr($0, 1, at - 1) : ""
+	named = named || (before ~ /\/\* ([^ ]*\/)?$/)
+}
+END { close_file() }' $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.([chly]|cu)$'))"
+check "line length" "$(awk '
+{
+	n = split($0, part, "\t")
+	columns = length(part[1])
+	for (i = 2; i <= n; i++) columns += 8 - columns % 8 + length(part[i])
+	if (columns > 120 && said++ < 20) print FILENAME ":" FNR " has " columns " columns, at most 120"
+}' $(echo "$files" | grep -E '\.([chly]|cu|py)$'))"
+# A function's body stands between braces in the first column, or (.cu) its head ends with the brace.
 check "functions" "$(awk -v most=80 '
 FNR == 1 { open = 0 }
 /^\{/ { open = FNR; name = head }
@@ -54,7 +64,8 @@ FNR == 1 { open = 0 }
 	open = 0
 }
 /^[a-zA-Z_][a-zA-Z_0-9 *]*\(/ { head = $0; sub(/\(.*/, "", head); sub(/.*[ *]/, "", head) }
-' $(echo "$files" | grep -E '\.[chly]$') /dev/null)"
+/^[a-zA-Z_].*\) \{$/ { open = FNR; name = head }
+' $(echo "$files" | grep -E '\.([chly]|cu)$') /dev/null)"
 check "length" "$(for f in $(echo "$files" | grep -E '\.[chly]$'); do n=$(wc -l <"$f"); [ "$n" -le 1000 ] || echo "$f has $n lines, at most 1000"; done)"
 # Links of documents: the file is there, and the heading. A heading's anchor is its text in small letters without signs, - for blanks; the second of a
 # name gets -1.

@@ -36,16 +36,19 @@ arrive(u64 *b)
 DEV void
 wait(u64 *b, int phase)
 {
-	asm volatile("{\n.reg .pred P;\nW: mbarrier.try_wait.parity.shared::cta.b64 P, [%0], %1;\n@P bra D;\nbra W;\nD:\n}" ::"r"(smem(b)), "r"(phase)
-		     : "memory");
+	asm volatile("{\n.reg .pred P;\nW: mbarrier.try_wait.parity.shared::cta.b64 P, [%0], %1;\n@P bra D;\n"
+	             "bra W;\nD:\n}" ::"r"(smem(b)),
+	             "r"(phase)
+	             : "memory");
 }
 
 DEV void
 tile2(void *to, const Map *m, int c, int r, u64 *b)
 {
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(smem(to)), "l"(m),
-		     "r"(c), "r"(r), "r"(smem(b))
-		     : "memory");
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+	             "%3}], [%4];" ::"r"(smem(to)),
+	             "l"(m), "r"(c), "r"(r), "r"(smem(b))
+	             : "memory");
 }
 
 extern "C" __global__ void
@@ -75,8 +78,10 @@ put(const __grid_constant__ Map m, int c, int r, int n)
 	asm volatile("fence.proxy.async.shared::cta;");
 	__syncthreads();
 	if (!threadIdx.x) {
-		asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&m), "r"(c), "r"(r), "r"(smem(s))
-			     : "memory");
+		asm volatile(
+		        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&m),
+		        "r"(c), "r"(r), "r"(smem(s))
+		        : "memory");
 		asm volatile("cp.async.bulk.commit_group;");
 		asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 	}
@@ -92,11 +97,10 @@ im2col(u16 *to, const __grid_constant__ Map m, int c, int w, int h, int k, int f
 	__syncthreads();
 	if (!threadIdx.x) {
 		expect(&b, n * 2);
-		asm volatile(
-		    "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(
-			smem(s)),
-		    "l"(&m), "r"(c), "r"(w), "r"(h), "r"(k), "r"(smem(&b)), "h"((u16)fw), "h"((u16)fh)
-		    : "memory");
+		asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
+		             "[%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(smem(s)),
+		             "l"(&m), "r"(c), "r"(w), "r"(h), "r"(k), "r"(smem(&b)), "h"((u16)fw), "h"((u16)fh)
+		             : "memory");
 	}
 	wait(&b, 0);
 	for (int i = threadIdx.x; i < n; i += blockDim.x)
@@ -117,15 +121,16 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) pair(u32 *to, const __grid_
 	if (!threadIdx.x)
 		expect(&b, 1024);
 	asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(smem(&v[31 - threadIdx.x])), "r"(rank ^ 1));
+	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+	             : "=r"(other)
+	             : "r"(smem(&v[31 - threadIdx.x])), "r"(rank ^ 1));
 	u32 x;
 	asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(other) : "memory");
 	if (!threadIdx.x)
-		asm volatile(
-		    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
-			smem(s + rank * 256)),
-		    "l"(&m), "r"(0), "r"((int)rank * 4), "r"(smem(&b)), "h"((u16)3)
-		    : "memory");
+		asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+		             "multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(smem(s + rank * 256)),
+		             "l"(&m), "r"(0), "r"((int)rank * 4), "r"(smem(&b)), "h"((u16)3)
+		             : "memory");
 	wait(&b, 0);
 	to[blockIdx.x * 64 + threadIdx.x] = x;
 	to[blockIdx.x * 64 + 32 + threadIdx.x] = s[threadIdx.x * 16];
@@ -151,9 +156,10 @@ ring(u32 *to, const u32 *from, int n)
 				if (i >= 2)
 					wait(&empty[i % 2], (i / 2 - 1) & 1);
 				expect(&full[i % 2], 256);
-				asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];" ::"r"(smem(s[i % 2])),
-					     "l"(from + i * 64), "r"(smem(&full[i % 2]))
-					     : "memory");
+				asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+				             "[%1], 256, [%2];" ::"r"(smem(s[i % 2])),
+				             "l"(from + i * 64), "r"(smem(&full[i % 2]))
+				             : "memory");
 			}
 	} else {
 		u32 v = 0;
@@ -172,10 +178,12 @@ desc(u32 at, u32 lead, u32 stride, u64 mode)
 	return (u64)(at >> 4 & 0x3fff) | (u64)(lead >> 4) << 16 | (u64)(stride >> 4) << 32 | mode << 62;
 }
 
-#define C8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define C8(i) \
+	"+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
+	        "+f"(c[i + 7])
 #define ACC "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
-extern "C" __global__ void __launch_bounds__(128) group(float *d, const __grid_constant__ Map a, const __grid_constant__ Map b, int kind)
-{
+extern "C" __global__ void __launch_bounds__(128)
+        group(float *d, const __grid_constant__ Map a, const __grid_constant__ Map b, int kind) {
 	__shared__ __align__(1024) u16 sa[64 * 64], sb[64 * 32];
 	__shared__ u64 bar;
 	int t = threadIdx.x, w = t / 32, l = t % 32;
@@ -193,28 +201,33 @@ extern "C" __global__ void __launch_bounds__(128) group(float *d, const __grid_c
 	wait(&bar, 0);
 	asm volatile("wgmma.fence.sync.aligned;");
 	for (int k = 0; k < 64; k += 16) {
-		u64 da = desc(smem(sa) + k * 2, 16, 1024, 1), db = kind == 1 ? desc(smem(sb) + k * 64, 2048, 512, 2) : desc(smem(sb) + k * 2, 16, 1024, 1);
+		u64 da = desc(smem(sa) + k * 2, 16, 1024, 1),
+		    db = kind == 1 ? desc(smem(sb) + k * 64, 2048, 512, 2) : desc(smem(sb) + k * 2, 16, 1024, 1);
 		u32 x[4];
 		int r = w * 16 + l / 4;
 		for (int i = 0; i < 4; i++) {
-			int row = r + i % 2 * 8, col = k + l % 4 * 2 + i / 2 * 8, p = row * 64 + ((col / 8 ^ row % 8) * 8) + col % 8;
+			int row = r + i % 2 * 8, col = k + l % 4 * 2 + i / 2 * 8,
+			    p = row * 64 + ((col / 8 ^ row % 8) * 8) + col % 8;
 			x[i] = sa[p] | (u32)sa[p + 1] << 16;
 		}
 		if (kind == 0)
-			asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " ACC
-				     ", %16, %17, p, 1, 1, 0, 0;\n}"
-				     : C8(0), C8(8)
-				     : "l"(da), "l"(db), "r"(k));
+			asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+			             "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " ACC
+			             ", %16, %17, p, 1, 1, 0, 0;\n}"
+			             : C8(0), C8(8)
+			             : "l"(da), "l"(db), "r"(k));
 		else if (kind == 1)
-			asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " ACC
-				     ", %16, %17, p, 1, 1, 0, 1;\n}"
-				     : C8(0), C8(8)
-				     : "l"(da), "l"(db), "r"(k));
+			asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+			             "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " ACC
+			             ", %16, %17, p, 1, 1, 0, 1;\n}"
+			             : C8(0), C8(8)
+			             : "l"(da), "l"(db), "r"(k));
 		else
-			asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " ACC
-				     ", {%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}"
-				     : C8(0), C8(8)
-				     : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(db), "r"(k));
+			asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+			             "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " ACC
+			             ", {%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}"
+			             : C8(0), C8(8)
+			             : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(db), "r"(k));
 	}
 	asm volatile("wgmma.commit_group.sync.aligned;");
 	asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");

@@ -1,4 +1,5 @@
-// kernels.cu: kernels of many kinds. test_kernels.c puts the functions walk() and wide(), which it compiles as C too, before them.
+// kernels.cu: kernels of many kinds. test_kernels.c puts the functions walk() and wide(), which it compiles as C too,
+// before them.
 
 extern "C" __global__ void
 k_walk(unsigned *to, unsigned n)
@@ -121,7 +122,8 @@ k_double(double *sum, unsigned long long *bits, int n)
 	unsigned long long *p = (unsigned long long *)sum, old = *p, seen;
 	do {
 		seen = old;
-		old = atomicCAS(p, seen, (unsigned long long)__double_as_longlong(v + __longlong_as_double((long long)seen)));
+		old = atomicCAS(p, seen,
+		                (unsigned long long)__double_as_longlong(v + __longlong_as_double((long long)seen)));
 	} while (old != seen);
 	atomicMax(bits, (unsigned long long)threadIdx.x << 33);
 }

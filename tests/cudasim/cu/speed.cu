@@ -44,8 +44,9 @@ tensor(float *d, int n)
 	unsigned a = threadIdx.x, b = 0x3f803f80;
 	float c0 = 0, c1 = 0, c2 = 0, c3 = 0;
 	for (int i = 0; i < n; i++)
-		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%0,%1,%2,%3};"
-			     : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
-			     : "r"(b), "r"(a & 0 | b));
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, "
+		             "{%5,%5}, {%0,%1,%2,%3};"
+		             : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+		             : "r"(b), "r"(a & 0 | b));
 	d[threadIdx.x] = c0 + c1 + c2 + c3;
 }
