@@ -64,6 +64,21 @@ attention_scores(Build *b, const Op *op, const AttentionIn *in)
 	return s;
 }
 
+/* The rows' log-sums; +infinity for a row whose mask hides every key, which makes its weights 0, as PyTorch's
+ * scaled_dot_product_attention has them. Without a mask each row sees a key. */
+static Val
+log_sums(Build *b, Val s, const AttentionIn *in)
+{
+	int64_t last = val_type(b->g, s)->rank - 1;
+	DType dt = (DType)val_type(b->g, s)->dtype;
+	Val lse = build_reduce(b, OP_logsumexp, s, &last, 1, false), none;
+
+	if (!in->mask.id)
+		return lse;
+	none = build(b, OP_eq, lse, build_const(b, dt, -INFINITY));
+	return build(b, OP_where, none, build_const(b, dt, INFINITY), lse);
+}
+
 /* exp(s - lse), lse being of the rows' shape. */
 static Val
 weights_of(Build *b, Val s, Val lse)
@@ -97,9 +112,8 @@ expand_attention(Build *b, const Op *op, Val *out)
 	AttentionIn in = attention_inputs(b, op, 0);
 	Val s = attention_scores(b, op, &in), w;
 	Type t = *val_type(b->g, s);
-	int64_t last = t.rank - 1;
 
-	out[1] = build_reduce(b, OP_logsumexp, s, &last, 1, false);
+	out[1] = log_sums(b, s, &in);
 	w = attention_dropout(b, op, &in, &t, weights_of(b, s, out[1]));
 	out[0] = rule_matmul(b, w, in.v, false, false);
 }

@@ -124,8 +124,8 @@ row_log_sum(const Attention *a)
 
 	for (int64_t j = 0; j < a->s; j++)
 		m = a->score[j] > m || a->score[j] != a->score[j] ? a->score[j] : m;
-	if (isinf(m))
-		return m;
+	if (isinf(m)) /* of a row that sees no key +infinity: its weights are 0 then */
+		return a->mask ? INFINITY : m;
 	for (int64_t j = 0; j < a->s; j++)
 		sum += exp(a->score[j] - m);
 	return m + log(sum);

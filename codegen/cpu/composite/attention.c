@@ -279,7 +279,8 @@ softmax_row(const AttMain *m, V i, V query, V key)
 	}
 }
 
-/* The block's queries: y = sums / total, log-sum = maximum + log(total). */
+/* The block's queries: y = sums / total, log-sum = maximum + log(total). One that the mask hides every key from has the
+ * total 0: y is 0, and the log-sum +infinity, which makes its weights 0 backward. */
 static void
 finish_rows(const AttMain *m, V first, V count)
 {
@@ -289,15 +290,19 @@ finish_rows(const AttMain *m, V first, V count)
 	EACH(e, i, count) {
 		V query = i_add(e, first, i), lse = attention_row(m, m->out[1], DT_f32, a->t, 1, query);
 		Cell total = att_scalar(e, mem_at(e, &m->total, i)), top = att_scalar(e, mem_at(e, &m->top, i));
+		Cell blind = cell_bin(e, EX_EQ, total, att_number(e, 0));
 
 		if (lse) {
 			/* an infinite maximum is the log-sum, whatever the total */
 			V size = intrinsic(e, here(e), "llvm.fabs", (T[]){e->l->f32}, 1, (V[]){top.v}, 1);
-			Cell infinite = cell_bin(e, EX_EQ, cell_of(size, false, DT_f32), att_number(e, INFINITY));
+			Cell infinite = cell_bin(e, EX_EQ, cell_of(size, false, DT_f32), att_number(e, INFINITY)),
+			     sum = cell_select(e, infinite, top,
+			                       att_add(e, top, math_call(e, MF_LOG, total, total)));
 
-			att_scalar_put(e, lse, cell_select(e, infinite, top,
-			                               att_add(e, top, math_call(e, MF_LOG, total, total))));
+			att_scalar_put(e, lse, a->mask ? cell_select(e, blind, att_number(e, INFINITY), sum) : sum);
 		}
+		if (a->mask)
+			total = cell_select(e, blind, att_number(e, 1), total);
 		if (m->out[0] || m->half[0])
 			LOOP(e, j, k64(e, 0), k64(e, a->e), e->W) {
 				V sum = vec_load(e, mem_at(e, &m->sums, i, j), att_tail(e, a->e, j));

@@ -14,8 +14,8 @@
  * registers and are the next product's operand; tiles of columns come by cp.async, one ahead (`late`: none). f32, and
  * widths that do not fit, by multiply-adds of 16 x 16 threads; scores pass through shared memory. Exponents are of base
  * 2. No tile changes a bit of gradients, nor do rows those of results: sums go on in the order of columns. Tiles that
- * the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair, unless a row sees
- * nothing at all: that is NaN.
+ * the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair. A row that the mask
+ * hides every column from has the total 0: its result is 0, its log-sum +infinity, and so its weights are 0 backward.
  * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass expand
  * takes those apart. */
 #include "attention.h"
@@ -280,12 +280,14 @@ forward_finish(const Att *a)
 	int n = att_outs_of(a, 1, out);
 	Scope s = att_rows_open(a);
 
-	att_put_row(a, 0, "sum", a->e, "/ total[i]");
+	if (a->mask)
+		cu_line(c, "const bool blind = total[i] == 0.0f;");
+	att_put_row(a, 0, "sum", a->e, a->mask ? "/ (blind ? 1.0f : total[i])" : "/ total[i]");
 	if (n) {
 		Scope in = cu_scope_open(c, a->mma ? "if (lane %% 4 == 0)" : "if (tid %% 16 == 0)");
 
-		cu_line(c, "const float x = isinf(top[i]) ? top[i] : (top[i] + log2f(total[i])) * %s;",
-		        att_lit(c, 1 / LOG2E));
+		cu_line(c, "const float x = %sisinf(top[i]) ? top[i] : (top[i] + log2f(total[i])) * %s;",
+		        a->mask ? "blind ? INF_f32 : " : "", att_lit(c, 1 / LOG2E));
 		cu_line(c, "const %s to = entry * %lld + number;", c->it, (long long)a->t);
 		for (int k = 0; k < n; k++)
 			att_put_one(a, &out[k], "to", "x");
@@ -402,18 +404,9 @@ any_seen(const Att *a, const char *query, int queries, const char *key, int keys
 	cu_line(c, "any |= %s;", x.v);
 	cu_scope_close(c, s);
 	cu_scope_close(c, l);
-	if (a->back) {
-		DType t = (DType)val_type(a->g, a->op->in[5])->dtype;
-		const char *lse = cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset),
-		           *at = arena_printf(c->a, "%s[entry * %lld + %s + u]", lse, (long long)a->t, query);
-
-		cu_line(c, "for (int u = tid; u < %d && %s + u < %lld; u += %d) any |= %s == -INF_f32;", queries, query,
-		        (long long)a->t, a->threads, cu_from_memory(c, t, at));
-	}
 }
 
-/* Moves `at` to a tile of columns in which the mask shows anything. A query that sees nothing at all has NaN for
- * gradients, which a tile skipped would hide. */
+/* Moves `at` to a tile of columns in which the mask shows anything. */
 static void
 skip_hidden(const Att *a, const char *at)
 {
