@@ -115,12 +115,30 @@ gemm_possible(const Graph *g, const Op *op)
 	}
 }
 
+/* Height of pieces of few rows: the one by which 2 and 8 threads, whose tasks are a piece's panels, have the least to
+ * do at most. A piece reads its panels, which takes as long as so many rows: a last piece of few rows is dear. */
+static int64_t
+even_rows(int64_t rows, int64_t panels)
+{
+	enum { STEP = 6, LEAST = 12, MOST = 72, PANEL = 6, FEW = 2, MANY = 8 };
+	int64_t best = MOST, least = INT64_MAX;
+
+	for (int64_t h = MOST; h >= LEAST; h -= STEP) {
+		int64_t tasks = ceil_div(rows, h) * panels, high = h < rows ? h : rows,
+		        cost = (ceil_div(tasks, FEW) + ceil_div(tasks, MANY)) * (high + PANEL);
+
+		if (cost < least)
+			best = h, least = cost;
+	}
+	return best;
+}
+
 /* Some eight tiles of usual size; narrow products have higher ones. Each task reads all of the second operand, from
  * beyond L2 where it is large: on some machines tasks are higher (task_rows), and as many as some cores share alike. */
 int64_t
 matmul_block(const Mat *m, const GemmParams *p)
 {
-	enum { VECTOR = 16, USUAL = 48, SHARED = 8, STEP = 6 };
+	enum { VECTOR = 16, PANEL = 4 * VECTOR, USUAL = 48, SHARED = 8, STEP = 6, FEW = 16 * USUAL };
 	int64_t high = m->budget->task_rows, tasks = high ? ceil_div(m->m.n, high) : 0;
 
 	if (engine_of(p)->task)
@@ -129,7 +147,12 @@ matmul_block(const Mat *m, const GemmParams *p)
 		tasks = ceil_div(tasks, SHARED) * SHARED;
 		return ceil_div(ceil_div(m->m.n, tasks), STEP) * STEP;
 	}
-	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : USUAL;
+	if (m->n <= 2 * VECTOR)
+		return m->n <= VECTOR ? 112 : 96;
+	int64_t panels = m->batch * ceil_div(m->n, PANEL);
+	bool one = m->m.n <= USUAL && panels > 2; /* a piece: tasks may make panels themselves, read lines whole */
+
+	return one || m->m.n > FEW ? USUAL : even_rows(m->m.n, panels);
 }
 
 enum { OWN_STEPS = 128 }; /* of a panel that stays in L1 */
