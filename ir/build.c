@@ -182,10 +182,104 @@ may_build(Build *b, const OpInfo *info, const Val *in, int nin)
 	return false;
 }
 
+/* ---------------------------------------------------------------- a batch of 1 that broadcasts */
+
+/* Where operands broadcast, an axis that follows the batch, of one element, meets longer ones only in a batch of 1.
+ * Such an axis is made a plain 1 first: everything behind takes an axis that follows the batch for one that is
+ * walked. */
+typedef struct Ones { Build *b; int64_t widest[MAX_RANK]; } Ones; /* extents, from the last axis on */
+
+static bool
+one_of_batch(Axis a)
+{
+	return a.n == 1 && a.mul > 0;
+}
+
+static void
+ones_meet(Ones *o, const Type *t, int behind)
+{
+	for (int k = 0; k < t->rank - behind; k++) {
+		int64_t n = t->axis[t->rank - 1 - behind - k].n;
+
+		o->widest[k] = n > o->widest[k] ? n : o->widest[k];
+	}
+}
+
+static Val
+ones_plain(const Ones *o, Val x, int behind)
+{
+	Type t = *val_type(o->b->g, x);
+
+	for (int k = 0; k < t.rank - behind; k++) {
+		Axis *a = &t.axis[t.rank - 1 - behind - k];
+
+		if (one_of_batch(*a) && o->widest[k] > 1)
+			*a = axis(1);
+	}
+	return build_reshape(o->b, x, t.rank, t.axis);
+}
+
+static void
+ones_of_attention(Ones *o, Val *x, int nin, const AttrArg *attrs)
+{
+	const Graph *g = o->b->g;
+	bool mask = false;
+
+	for (int i = 0; i < 3; i++)
+		ones_meet(o, val_type(g, x[i]), 2);
+	for (int i = 0; i < 3; i++)
+		x[i] = ones_plain(o, x[i], 2);
+	for (const AttrArg *a = attrs; a && a->name != A_COUNT; a++)
+		mask |= a->name == A_has_mask && a->i;
+	if (!mask || nin < 4)
+		return;
+	Ones scores = {.b = o->b};
+
+	memcpy(&scores.widest[2], o->widest, sizeof o->widest - 2 * sizeof *o->widest);
+	for (int i = 0; i < 2; i++) {
+		const Type *t = val_type(g, x[i]);
+
+		scores.widest[1 - i] = t->axis[t->rank - 2].n;
+	}
+	x[3] = ones_plain(&scores, x[3], 0);
+}
+
+/* The operands, in `own` where one had such an axis. */
+static const Val *
+without_ones(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, Val own[8])
+{
+	Ones o = {.b = b};
+	bool any = false;
+	int behind = k == OP_matmul ? 2 : 0;
+
+	if (nin > 8 || !(op_has(k, T_EW) || k == OP_matmul || k == OP_attention || k == OP_expand))
+		return in;
+	for (int i = 0; i < nin; i++)
+		for (int j = 0; j < val_type(b->g, in[i])->rank; j++)
+			any |= one_of_batch(val_type(b->g, in[i])->axis[j]);
+	if (!any)
+		return in;
+	memcpy(own, in, sizeof *in * (size_t)nin);
+	if (k == OP_attention) {
+		if (val_type(b->g, in[0])->rank >= 2 && val_type(b->g, in[1])->rank >= 2 &&
+		    val_type(b->g, in[2])->rank >= 2)
+			ones_of_attention(&o, own, nin, attrs);
+		return own;
+	}
+	for (int i = 0; i < nin; i++)
+		ones_meet(&o, val_type(b->g, in[i]), behind);
+	if (k == OP_expand)
+		ones_meet(&o, &results[0], 0);
+	for (int i = 0; i < nin; i++)
+		own[i] = ones_plain(&o, own[i], behind);
+	return own;
+}
+
 Val
 build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, int nout)
 {
 	const OpInfo *info = &op_info[k];
+	Val own[8];
 	Op op = {.kind = (uint16_t)k, .nin = (uint16_t)nin, .nout = (uint16_t)nout, .group = -1, .loc = b->loc};
 	const Val *out;
 
@@ -196,6 +290,7 @@ build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, con
 		bug("operator %s with %d operands and %d results", info->name, nin, nout);
 	if (!may_build(b, info, in, nin))
 		return NOVAL;
+	in = without_ones(b, k, in, nin, attrs, results, own);
 	fill_attrs(b->g, &op, attrs);
 	out = put_op(b, op, in, results);
 	return out && nout ? out[0] : NOVAL;
@@ -347,18 +442,14 @@ build_sum_to(Build *b, Val g, const Type *shape)
 
 /* ---------------------------------------------------------------- shapes of elementwise operators */
 
-/* One axis of the result; false if the two do not broadcast. An unmarked 1 gives way; so does a marked one of a batch
- * of 1. */
+/* One axis of the result; false if the two do not broadcast. An unmarked 1 gives way; a marked one, of a batch of 1,
+ * does not (without_ones). */
 static bool
 broadcast_axis(Graph *g, Axis a, Axis b, Axis *out)
 {
-	if (a.n == 1 && (b.n != 1 || !a.mul)) {
-		*out = b;
-		return true;
-	}
-	*out = b.n == 1 && (a.n != 1 || !b.mul) ? a : a.mul > 0 ? a : b;
+	*out = a.n == 1 && !a.mul ? b : b.n == 1 && !b.mul ? a : a.mul > 0 ? a : b;
 	if (a.n != b.n)
-		return b.n == 1;
+		return (a.n == 1 && !a.mul) || (b.n == 1 && !b.mul);
 	if (a.n != 1 && !axis_same(a, b) && !g->full_only) {
 		g->full_only = true;
 		g->full_why =
