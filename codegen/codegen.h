@@ -1,7 +1,7 @@
 /* codegen.h: what the driver and the tests use of codegen/: targets, the program's descriptor, linking.
  *
- * A target's emit() turns a planned Module into an object with one RtImage in it (symbol mantou_image_INDEX); link.c
- * joins objects and the runtime's archive into an executable. */
+ * A target's emit() turns a planned Module into an object with one RtCodeObject in it (symbol mantou_object_INDEX);
+ * link.c joins objects and the runtime's archive into an executable. */
 #ifndef CODEGEN_H
 #define CODEGEN_H
 #include "../ir/ir.h"
@@ -18,7 +18,7 @@ typedef struct KernelCut { uint32_t grad; bool whole, solo; VEC(uint32_t) state;
 typedef struct KernelSum { int64_t offset; int bytes; } KernelSum; /* of a row: the first one's place */
 typedef struct KernelRec {
 	const char *name;
-	int fn;                      /* index in RtImage.kernel */
+	int fn;                      /* index in RtCodeObject.kernel */
 	const int64_t *off; int noff;
 	const KernelMap *map; int nmap; /* parameters behind the offsets */
 	int group;                   /* of the graph: its ops give layers, location, flops */
@@ -97,7 +97,7 @@ void program_json(Buf *b, const Module *m, const char *target, const char *arch,
 
 /* ---- linking */
 typedef struct LinkOptions {
-	const char *const *objects; int nobject; /* paths; each holds mantou_image_0, _1 ... in this order */
+	const char *const *objects; int nobject; /* paths; each holds mantou_object_0, _1 ... in this order */
 	const char *output;
 	const char *argv0;           /* to find librt.a beside the program */
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */

@@ -1,10 +1,11 @@
 /* link.c: objects and the runtime's archive into an executable, with the system's cc.
  *
- * In: objects that hold mantou_image_0, _1 ...; main is the archive's (runtime/entry.c).   Out: a stripped executable
+ * In: objects that hold mantou_object_0, _1 ...; main is the archive's (runtime/entry.c).   Out: a stripped executable
  * that needs libc and libm only (and zlib, linked statically where the system has it so, if its reader may meet gzip;
  * libjpeg and libpng likewise, if it meets images). The archive is looked for beside the program: in a build folder
- * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes
- * its part, and librtrace.a, for racing programs alone. Errors tell what was tried: no cc, no archive, a full disk. */
+ * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which a code object for a CUDA device
+ * takes its part, and librtrace.a, for racing programs alone. Errors tell what was tried: no cc, no archive, a full
+ * disk. */
 #define _GNU_SOURCE
 #include "codegen.h"
 #include <errno.h>
@@ -170,7 +171,7 @@ link_program(Arena *a, const LinkOptions *o)
 			;
 		argv[n++] = images;
 	}
-	if (cuda)                                      /* what no image refers to stays out */
+	if (cuda)                                      /* what no code object refers to stays out */
 		argv[n++] = cuda;
 	if (comm) {
 		argv[n++] = "-Wl,-u,rt_comm";

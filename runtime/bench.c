@@ -105,12 +105,12 @@ bench_steps(Bench *b, int64_t n)
 		int64_t status;
 
 		h->run.until = b->infer                                                    ? h->run.step + 1
-		               : sink > 0 && !h->image->device && h->run.step + sink < end ? h->run.step + sink
+		               : sink > 0 && !h->object->device && h->run.step + sink < end ? h->run.step + sink
 		                                                                           : end;
 		status = rt_host_enter(h,
-		                       b->infer     ? h->image->infer
-		                       : b->forward ? h->image->eval
-		                                    : h->image->train,
+		                       b->infer     ? h->object->infer
+		                       : b->forward ? h->object->eval
+		                                    : h->object->train,
 		                       b->infer     ? &h->program.infer
 		                       : b->forward ? &h->program.eval
 		                                    : &h->program.train,
@@ -189,9 +189,9 @@ bench_prepare(Bench *b)
 static double
 bench_peak(const RtHost *h)
 {
-	return h->image->device || h->opt.reader
+	return h->object->device || h->opt.reader
 	               ? 0
-	               : rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
+	               : rt_peak_flops(h->threads, h->program.narrow, h->object->needs ? h->object->needs : "");
 }
 
 static bool
@@ -251,7 +251,7 @@ bench_time(void *cx, const RtGraph *g, int row, double begin, double end)
 	t->seconds[t->base + row] += end - begin;
 	for (int i = 0, n = rt_threads_count(t->h->threads); t->records && i < n; i++) {
 		RtLane *l = &t->h->lane[i];
-		bool took = t->h->image->device ? i == 0 : l->end > 0;
+		bool took = t->h->object->device ? i == 0 : l->end > 0;
 
 		if (t->nevent == t->room) {
 			t->room = 2 * t->room + 256;
@@ -285,10 +285,10 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		bool device = !b->forward && h->program.shards > 1 && h->image->device,
+		bool device = !b->forward && h->program.shards > 1 && h->object->device,
 		     in_step = device || (!b->forward && rt_joins_in_step(h));
 
-		if (in_step && !bench_status(h, device ? h->image->device->shards(h, bench_time, t)
+		if (in_step && !bench_status(h, device ? h->object->device->shards(h, bench_time, t)
 		                                       : rt_joined_step(h, bench_time, t)))
 			return false;
 		if (!b->forward && h->joins.data && !bench_status(h, rt_count(&h->run)))
@@ -350,7 +350,7 @@ bench_names_text(void)
 static int
 bench_resident(const Bench *b, const RtRow *r)
 {
-	const RtDevice *device = b->h->image->device;
+	const RtDevice *device = b->h->object->device;
 
 	return device && device->resident ? device->resident(b->h, r) : 0;
 }
@@ -363,7 +363,7 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 	for (int k = 0; k < b->kernels; k++)
 		all += t->seconds[k];
 	printf("\n  %-40s %10s %7s %9s %8s  %s%s\n", "kernel", "us/step", "share", "GFLOP/s", "GB/s",
-	       b->h->image->device ? "blocks/SM  " : "", "layers");
+	       b->h->object->device ? "blocks/SM  " : "", "layers");
 	for (int k = 0; k < b->kernels; k++) {
 		const RtRow *r = bench_row(b, k);
 		double s = t->seconds[k] / (double)steps;
@@ -371,7 +371,7 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  ", r->name, s * 1e6,
 		       all > 0 ? 100 * t->seconds[k] / all : 0, s > 0 ? r->flops / s * 1e-9 : 0,
 		       s > 0 ? r->bytes / s * 1e-9 : 0);
-		if (b->h->image->device)
+		if (b->h->object->device)
 			printf("%9d  ", bench_resident(b, r));
 		printf("%s%s%s%s\n", r->layers, *r->where ? " (" : "", r->where, *r->where ? ")" : "");
 	}
@@ -411,7 +411,7 @@ static void
 bench_top_text(const Bench *b, const Trace *t, int64_t steps)
 {
 	Ranked *r = rt_alloc(sizeof *r * (size_t)(b->kernels + 1));
-	double memory = b->h->image->device ? 0 : rt_peak_memory(b->h->threads), all = 0, shown = 0;
+	double memory = b->h->object->device ? 0 : rt_peak_memory(b->h->threads), all = 0, shown = 0;
 	int n = b->kernels < TOP ? b->kernels : TOP, train = b->h->program.graph[b->graph].nrow;
 
 	for (int k = 0; k < b->kernels; k++) {
@@ -453,7 +453,7 @@ static Streaming
 bench_streaming(const Bench *b, const Trace *t, int64_t steps)
 {
 	enum { LARGE = 4 << 20 };
-	Streaming s = {.peak = b->h->image->device ? 0 : rt_peak_memory(b->h->threads)};
+	Streaming s = {.peak = b->h->object->device ? 0 : rt_peak_memory(b->h->threads)};
 
 	for (int k = 0; k < b->kernels; k++) {
 		const RtRow *r = bench_row(b, k);
@@ -493,7 +493,7 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 		rt_json_text(stdout, r->layers);
 		printf(", \"where\": ");
 		rt_json_text(stdout, r->where);
-		if (b->h->image->device)
+		if (b->h->object->device)
 			printf(", \"blocks_per_sm\": %d", bench_resident(b, r));
 		printf("}");
 	}
@@ -520,7 +520,7 @@ bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 		rt_json_text(f, r->where);
 		fprintf(f, ", \"flops\": %.9g, \"bytes\": %.9g}}", r->flops, r->bytes);
 	}
-	bool device = b->h->image->device;
+	bool device = b->h->object->device;
 
 	for (int i = 0; i < t->nstep; i++)
 		fprintf(f,
@@ -623,7 +623,7 @@ bench_apart(Bench *b, bool exchange, double *each)
 	bool good;
 
 	h->opt.no_exchange = !exchange;
-	h->image->device->forget(h);
+	h->object->device->forget(h);
 	good = exchange ? rt_exchanges(h, 1) : bench_steps(b, 1); /* made, and run once */
 	for (int64_t i = 0; i < h->opt.repeat && good; i++) {
 		double begin = rt_now();
@@ -645,7 +645,7 @@ bench_exchange(Bench *b)
 	if (b->h->ranks == 1 || b->forward || b->reader || b->h->opt.no_exchange)
 		return true;
 	b->hidden = s->busy > 0 ? 1 - (s->exposed + s->voting) / (s->busy + s->voting) : 0;
-	if (b->h->image->device) {
+	if (b->h->object->device) {
 		if (!bench_apart(b, false, &without) || !bench_apart(b, true, &alone))
 			return false;
 		b->hidden = 1 - (rt_median(b->seconds, b->h->opt.repeat) - without) / alone;
@@ -760,7 +760,7 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	       gflops, b->peak * 1e-9, b->peak > 0 ? gflops * 1e9 / b->peak : 0);
 	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(),
 	       b->kernels, b->first);
-	if (h->image->device) {
+	if (h->object->device) {
 		printf(", \"device\": ");
 		rt_json_text(stdout, h->device_name);
 		printf(", \"device_bytes\": %zu", h->device_bytes);
@@ -834,7 +834,7 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	else if (h->ranks > 1)
 		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks,
 		       (double)h->sums.bytes * 1e-6, 100 * b->hidden);
-	if (h->image->device)
+	if (h->object->device)
 		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name,
 		       (double)h->device_bytes / 0x1p20);
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory",

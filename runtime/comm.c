@@ -654,30 +654,30 @@ comm_thread(RtHost *h)
 	return bad;
 }
 
-/* Processors may differ: all take the first image, of one executable, that each of them runs. */
+/* CPUs may differ: all take the first code object, of one executable, that each of them runs. */
 static bool
-comm_image(RtHost *h)
+comm_object(RtHost *h)
 {
 	typedef struct Able {
-		uint64_t images, program;
+		uint64_t objects, program;
 	} Able;
-	Able mine = {.images = h->able, .program = RT_HASH_START};
+	Able mine = {.objects = h->able, .program = RT_HASH_START};
 	size_t *at = rt_alloc(sizeof *at * (size_t)(comm.size + 1));
 	uint64_t able = h->able;
 	uint8_t *all = NULL;
 	bool one = true;
-	int lacks = -1, image = 0;
+	int lacks = -1, object = 0;
 
-	for (int i = 0; i < h->nimages; i++)
-		mine.program = rt_hash(mine.program, h->images[i]->program, strlen(h->images[i]->program));
+	for (int i = 0; i < h->nobjects; i++)
+		mine.program = rt_hash(mine.program, h->objects[i]->program, strlen(h->objects[i]->program));
 	comm_gather(h, &mine, sizeof mine, &all, at);
 	for (int r = 0; r < comm.size; r++) {
 		Able his;
 
 		memcpy(&his, all + at[r], sizeof his);
 		one &= his.program == mine.program;
-		lacks = lacks < 0 && !(able & his.images) ? r : lacks;
-		able &= his.images;
+		lacks = lacks < 0 && !(able & his.objects) ? r : lacks;
+		able &= his.objects;
 	}
 	free(all);
 	free(at);
@@ -685,19 +685,20 @@ comm_image(RtHost *h)
 		return true;
 	if (!able) {
 		h->agreed = true;
-		return rt_fail(&h->error,
-		               "no image of the program runs on every process's %s: not on that of rank %d (%s) and "
-		               "those before it; build with an --arch that all have, too",
-		               h->image->device ? "device" : "CPU", lacks, comm_host(lacks));
+		return rt_fail(
+		        &h->error,
+		        "no code object of the program runs on every process's %s: not on that of rank %d (%s) and "
+		        "those before it; build with an --arch that all have, too",
+		        h->object->device ? "device" : "CPU", lacks, comm_host(lacks));
 	}
-	while (!(able >> image & 1))
-		image++;
-	if (h->images[image] == h->image)
+	while (!(able >> object & 1))
+		object++;
+	if (h->objects[object] == h->object)
 		return true;
-	if (!rt_host_take(h, image))
+	if (!rt_host_take(h, object))
 		return false;
 	if (comm.rank == 0 && !h->opt.quiet)
-		fprintf(stderr, "note: processors differ: the image for %s is the best that all have\n",
+		fprintf(stderr, "note: the CPUs differ: the code object for %s is the best that all have\n",
 		        h->program.arch);
 	return true;
 }
@@ -706,21 +707,20 @@ static bool
 comm_same(RtHost *h)
 {
 	const RtOptions *o = &h->opt;
-	char *text = rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every "
-	                       "%lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
-	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--continue %d\n--partial %d\n--resume "
-	                       "%s\n--weights %s\n--names %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
-	                       "--exchange %s\n--no-exchange %d\n--only-exchange %d\n--links %d\ncommand "
-	                       "%d\n",
-	                       (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
-	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps,
-	                       (long long)o->stop, (long long)o->every, (long long)(o->has_seed ? o->seed : 0),
-	                       (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->goes_on,
-	                       o->partial, o->resume ? o->resume : "-", o->weights ? o->weights : "-",
-	                       o->names ? o->names : "-", o->keep ? o->keep : "-", o->by ? o->by : "-",
-	                       (long long)o->patience, o->exchange ? o->exchange : "tree", o->no_exchange,
-	                       o->only_exchange, o->links,
-	                       (int)o->command);
+	char *text =
+	        rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every "
+	                  "%lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
+	                  "--no-eval %d\n--synthetic %d\n--replan %d\n--continue %d\n--partial %d\n--resume "
+	                  "%s\n--weights %s\n--names %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
+	                  "--exchange %s\n--no-exchange %d\n--only-exchange %d\n--links %d\ncommand "
+	                  "%d\n",
+	                  (unsigned long long)rt_hash(RT_HASH_START, h->object->program, strlen(h->object->program)),
+	                  (long long)h->program.shards, (long long)o->epochs, (long long)o->steps, (long long)o->stop,
+	                  (long long)o->every, (long long)(o->has_seed ? o->seed : 0), (long long)o->sink, o->allow_nan,
+	                  o->no_eval, o->synthetic, o->replan, o->goes_on, o->partial, o->resume ? o->resume : "-",
+	                  o->weights ? o->weights : "-", o->names ? o->names : "-", o->keep ? o->keep : "-",
+	                  o->by ? o->by : "-", (long long)o->patience, o->exchange ? o->exchange : "tree",
+	                  o->no_exchange, o->only_exchange, o->links, (int)o->command);
 	bool good = comm_agree(h, true, text);
 
 	free(text);
@@ -799,7 +799,7 @@ comm_open(RtHost *h)
 	threads = comm_meet(h, &nodes);
 	comm_run(h, comm_begin_life, NULL);
 	comm_hush(h);
-	if (!comm_image(h))
+	if (!comm_object(h))
 		return rt_die(h);
 	if (h->program.shards < comm.size) {
 		rt_fail(&h->error,

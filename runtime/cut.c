@@ -36,7 +36,7 @@ cut_good(const RtHost *h, const RtRow *r)
 {
 	const RtProgram *p = &h->program;
 	const RtCut *c = r->cut;
-	bool good = c->total || (c->each > 0 && (c->solo || (c->size != NULL) == (h->image->device != NULL)));
+	bool good = c->total || (c->each > 0 && (c->solo || (c->size != NULL) == (h->object->device != NULL)));
 
 	good = good && c->grad >= 0 && c->grad < p->nstate && p->state[c->grad].kind == RT_GRAD && !r->mul;
 
@@ -48,7 +48,7 @@ cut_good(const RtHost *h, const RtRow *r)
 		       c->left[i].at + c->left[i].bytes * r->rows <= p->arena_bytes;
 	if (c->total)
 		return good && c->total == p->state[c->grad].t.count && r->rows > 0 && r->grain > 0 &&
-		       (!c->each || c->each * r->rows >= c->total) && (!h->image->device || (c->each && r->noff > 3));
+		       (!c->each || c->each * r->rows >= c->total) && (!h->object->device || (c->each && r->noff > 3));
 	return good && c->each * rt_row_tasks(r, p->batch) >= p->state[c->grad].t.count;
 }
 

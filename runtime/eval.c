@@ -79,7 +79,7 @@ eval_kept(RtHost *h)
 	for (int64_t at = 0; at < batches && status == RT_OK; at++) {
 		h->run.step = at;
 		h->run.until = at + 1;
-		status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+		status = rt_host_enter(h, h->object->eval, &h->program.eval, rt_sink(h) == 0);
 		if (status == RT_OK && !rt_sets_take(h, g))
 			return RT_ERROR;
 	}
@@ -100,8 +100,9 @@ eval_run(RtHost *h, bool splits)
 		h->kept = rt_alloc(sizeof *h->kept * (size_t)(run->until - run->step + 1));
 		h->nkept = 0;
 	}
-	status = h->program.graph[RT_G_EVAL].nset ? eval_kept(h)
-	                                          : rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+	status = h->program.graph[RT_G_EVAL].nset
+	                 ? eval_kept(h)
+	                 : rt_host_enter(h, h->object->eval, &h->program.eval, rt_sink(h) == 0);
 	rt_drain(h);
 	if (!splits)
 		return status;

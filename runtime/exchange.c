@@ -660,7 +660,7 @@ sums_ranks(RtHost *h)
 		messages += h->program.state[k].kind == RT_GRAD ? 6 * (int64_t)h->ranks : 0;
 	s->msg = rt_alloc(sizeof *s->msg * (size_t)messages);
 	s->width = SUM_ARRIVES / (slots ? slots : 1) & ~(int64_t)63;
-	if (!h->image->device) /* whose links want longer messages */
+	if (!h->object->device) /* whose links want longer messages */
 		s->width = s->width > SUM_PART ? SUM_PART : s->width;
 	if (s->width * h->ranks > s->bytes)
 		s->width = ((s->bytes + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63;
@@ -669,7 +669,7 @@ sums_ranks(RtHost *h)
 	if (!sums_buckets(h) || !rt_cuts_open(h))
 		return false;
 	s->arrives = s->width * slots;
-	return h->image->device || (s->in = rt_large((size_t)s->arrives)) ||
+	return h->object->device || (s->in = rt_large((size_t)s->arrives)) ||
 	       rt_fail(&h->error, "out of memory for the sums of other processes");
 }
 
@@ -686,11 +686,11 @@ rt_sums_open(RtHost *h)
 		return true;
 	if (!sums_range(h) || (h->ranks > 1 && !sums_ranks(h)))
 		return false;
-	if (h->ranks > 1 && rt_exchange_library(h) && !h->comm->adds(h) && !h->image->device)
+	if (h->ranks > 1 && rt_exchange_library(h) && !h->comm->adds(h) && !h->object->device)
 		return rt_fail(
 		        &h->error,
 		        "--exchange library: sockets add nothing up: mpirun starts processes with a library that does");
-	for (int64_t i = 0; i < s->npart && h->ranks > 1 && rt_exchange_library(h) && !h->image->device; i++)
+	for (int64_t i = 0; i < s->npart && h->ranks > 1 && rt_exchange_library(h) && !h->object->device; i++)
 		if (s->part[i].dtype != RT_F32 && s->part[i].dtype != RT_F64)
 			return rt_fail(&h->error,
 			               "--exchange library: an MPI library adds f32 and f64, and gradients here are of "
@@ -698,7 +698,7 @@ rt_sums_open(RtHost *h)
 			               rt_dtype[s->part[i].dtype].name);
 	for (int64_t k = s->lo; k < s->hi; k++)
 		rt_merge_adds(s, k, (RtAdd[RT_MAX_NODES]){{0}});
-	for (int i = 0; i < s->deepest && !h->image->device; i++)
+	for (int i = 0; i < s->deepest && !h->object->device; i++)
 		if (!(s->room[i] = rt_large((size_t)s->bytes)))
 			return rt_fail(&h->error, "out of memory: the sums of %d shards need %.1f MiB", (int)s->shards,
 			               (double)s->bytes * s->deepest / 0x1p20);
@@ -712,8 +712,8 @@ rt_merge(RtRun *run)
 	RtSums *s = &h->sums;
 	int64_t k = run->micro;
 
-	if (h->image->device)
-		return h->image->device->merge(h) ? RT_OK : RT_ERROR;
+	if (h->object->device)
+		return h->object->device->merge(h) ? RT_OK : RT_ERROR;
 	if (h->ranks == 1 || h->opt.no_exchange || k + 1 < s->hi) {
 		sums_join(h, k);
 		return RT_OK;

@@ -166,7 +166,7 @@ finite_row(void *cx, const RtGraph *g, int row, double begin, double end)
 static int64_t
 finite_call(RtHost *h, int graph, Finite *f)
 {
-	const RtDevice *d = h->image->device;
+	const RtDevice *d = h->object->device;
 	const RtGraph *g = &h->program.graph[graph];
 
 	if (!d)
@@ -226,8 +226,8 @@ rt_not_finite(RtHost *h)
 	Finite f = {.h = h};
 	RtRun *run = &h->run;
 	int64_t first = run->micro, allow = run->allow_nan;
-	bool alone = !rt_joins_in_step(h) && !(h->image->device && h->program.shards > 1),
-	     known = h->image->call && alone;
+	bool alone = !rt_joins_in_step(h) && !(h->object->device && h->program.shards > 1),
+	     known = h->object->call && alone;
 
 	/* the step has run to its end, and has changed the states */
 	if (h->ranks > 1)
@@ -251,7 +251,7 @@ rt_not_finite(RtHost *h)
 		if (run->micro == first) {
 			f.text = finite_data(h);
 			f.text = f.text ? f.text : finite_states(h);
-			f.text = f.text || !h->image->call ? f.text : finite_found(run->found);
+			f.text = f.text || !h->object->call ? f.text : finite_found(run->found);
 		}
 		if (finite_call(h, RT_G_TRAIN, run->micro == first && !f.text ? &f : NULL) != RT_OK)
 			break;

@@ -110,7 +110,7 @@ whole_batch(Generate *x, const Row *row, int64_t n, double *out)
 	h->run.step = 0;
 	h->run.until = 1;
 	h->fresh = true;
-	if (!rows_status(h, rt_host_enter(h, h->image->infer, &p->infer, p->sink == 0)))
+	if (!rows_status(h, rt_host_enter(h, h->object->infer, &p->infer, p->sink == 0)))
 		return false;
 	for (int64_t i = 0; i < n; i++) {
 		int64_t last = row[i].n - window_of(x, row[i].n) - 1;

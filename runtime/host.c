@@ -1,4 +1,4 @@
-/* host.c: one executable at work: which image runs, its memory, its entry points.
+/* host.c: one executable at work: which code object runs, its memory, its entry points.
  *
  * Memory is taken once, before the first step: the arena (2 MiB aligned, huge pages asked for), a scratch area per
  * thread, the telemetry ring, room for the order. Nothing is allocated in the loop. */
@@ -16,7 +16,7 @@
 #define HOST_HUGE ((size_t)2 << 20)
 #define HOST_RING 1024           /* records, a power of two */
 
-/* ---- images */
+/* ---- code objects */
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -123,7 +123,7 @@ rt_cpu_missing(const char *needs, char *buf, size_t n)
 }
 
 static const char *
-host_missing(RtHost *h, const RtImage *m, char *buf, size_t n)
+host_missing(RtHost *h, const RtCodeObject *m, char *buf, size_t n)
 {
 	if (!m->device)
 		return rt_cpu_missing(m->needs, buf, n);
@@ -133,42 +133,42 @@ host_missing(RtHost *h, const RtImage *m, char *buf, size_t n)
 static bool
 host_check_kernels(RtHost *h)
 {
-	for (int g = 0; g < RT_G_COUNT && !h->image->call; g++)
+	for (int g = 0; g < RT_G_COUNT && !h->object->call; g++)
 		for (int k = 0; k < h->program.graph[g].nrow; k++)
-			if (h->program.graph[g].row[k].fn >= h->image->nkernel)
+			if (h->program.graph[g].row[k].fn >= h->object->nkernel)
 				return rt_fail(&h->error, "the program's descriptor: kernel %s has no function",
 				               h->program.graph[g].row[k].name);
 	return true;
 }
 
 bool
-rt_host_take(RtHost *h, int image)
+rt_host_take(RtHost *h, int object)
 {
-	h->image = h->images[image];
+	h->object = h->objects[object];
 	h->program = (RtProgram){0};
-	if (!rt_program_read(&h->program, h->image->program, &h->error))
+	if (!rt_program_read(&h->program, h->object->program, &h->error))
 		return false;
 	for (int mode = 0; mode <= RT_M_EVAL; mode++)
 		h->pace[mode].start = h->program.threads_start;
 	return host_check_kernels(h);
 }
 
-/* The first image that this CPU, or its device, runs. */
+/* The first code object that this CPU, or its device, runs. */
 static bool
 host_choose(RtHost *h)
 {
 	char all[1280] = "", word[512];
 	int first = -1;
-	const RtDevice *device = h->nimages ? h->images[0]->device : NULL;
+	const RtDevice *device = h->nobjects ? h->objects[0]->device : NULL;
 
-	for (int i = 0; i < h->nimages; i++)
-		if (h->images[i]->version != RT_VERSION)
+	for (int i = 0; i < h->nobjects; i++)
+		if (h->objects[i]->version != RT_VERSION)
 			return rt_fail(&h->error, "the program was built for runtime version %d, this is %d",
-			               h->images[i]->version, RT_VERSION);
+			               h->objects[i]->version, RT_VERSION);
 	if (device && h->opt.command != RT_C_INFO && !device->ready(h))
 		return false;
-	for (int i = 0; i < h->nimages; i++) {
-		const RtImage *m = h->images[i];
+	for (int i = 0; i < h->nobjects; i++) {
+		const RtCodeObject *m = h->objects[i];
 		const char *missing = host_missing(h, m, word, sizeof word);
 		size_t used = strlen(all);
 
@@ -179,21 +179,21 @@ host_choose(RtHost *h)
 				break;
 			continue;
 		}
-		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1,
-		         h->nimages, missing);
+		snprintf(all + used, sizeof all - used, "%scode object %d of %d needs %s", used ? "; " : "", i + 1,
+		         h->nobjects, missing);
 	}
 	if (first >= 0)
 		return rt_host_take(h, first);
-	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch%s",
+	return rt_fail(&h->error, "%s runs none of the program's code objects: %s; build with another --arch%s",
 	               device ? h->device_name : "this CPU", all,
 	               device ? ", for an older driver with its CUDA's NVRTC" : "");
 }
 
 bool
-rt_host_open(RtHost *h, const RtImage *const *images, int nimages)
+rt_host_open(RtHost *h, const RtCodeObject *const *objects, int nobjects)
 {
-	h->images = images;
-	h->nimages = nimages;
+	h->objects = objects;
+	h->nobjects = nobjects;
 	h->accumulate = 1;
 	h->order_epoch = -1;
 	h->save.step = h->best.save.step = h->best.judged = -1;
@@ -209,7 +209,7 @@ host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 	size_t room = ((bytes ? bytes : 1) + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE;
 	/* little of a device's is written here */
 	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE,
-	                   MAP_PRIVATE | MAP_ANONYMOUS | (h->image->device ? MAP_NORESERVE : 0), -1, 0);
+	                   MAP_PRIVATE | MAP_ANONYMOUS | (h->object->device ? MAP_NORESERVE : 0), -1, 0);
 	uint8_t *aligned;
 
 	if (at == MAP_FAILED) {
@@ -252,7 +252,7 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 
 	size_t room = order_examples ? rt_joins_room(h) : (size_t)p->arena_bytes + 64; /* a run that trains */
 
-	if (!h->image->device && !host_fits(h, room, scratch, n))
+	if (!h->object->device && !host_fits(h, room, scratch, n))
 		return false;
 	h->arena_bytes = (size_t)p->arena_bytes + 64;
 	h->run.arena = host_map(h, room, "the arena", "a smaller --batch or a memory budget");
@@ -273,7 +273,7 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	if (!h->order)
 		return rt_fail(&h->error, "out of memory for the order of %lld examples", (long long)order_examples);
 	h->run.host = h;
-	h->run.self = h->image->self;
+	h->run.self = h->object->self;
 	h->run.seed = h->opt.has_seed ? h->opt.seed : p->seed;
 	h->run.batch = h->run.n = p->batch;
 	h->run.allow_nan = h->opt.allow_nan;
@@ -281,7 +281,7 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	h->threads = rt_threads_new(n, &h->error);
 	if (h->threads && order_examples && (!rt_sums_open(h) || !rt_joins_open(h)))
 		return false;
-	return h->threads && (!h->image->device || h->image->device->open(h));
+	return h->threads && (!h->object->device || h->object->device->open(h));
 }
 
 static void
@@ -364,15 +364,15 @@ host_clear_fault(RtHost *h)
 void
 rt_host_pace(RtHost *h)
 {
-	if (!h->profiles && !h->image->device)
+	if (!h->profiles && !h->object->device)
 		rt_pace_step(h->pace, h->threads, h->mode, rt_now());
 }
 
 static int64_t
 host_run(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 {
-	if (h->image->device && !walk)
-		return h->image->device->enter(h, loop);
+	if (h->object->device && !walk)
+		return h->object->device->enter(h, loop);
 	return walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
 }
 
@@ -410,7 +410,7 @@ rt_host_call(RtHost *h, int graph)
 bool
 rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes)
 {
-	return !h->image->device || h->image->device->fetch(h, offset, bytes);
+	return !h->object->device || h->object->device->fetch(h, offset, bytes);
 }
 
 void

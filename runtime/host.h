@@ -260,7 +260,7 @@ typedef struct RtProgram {
 	RtLoop train, eval, infer;
 } RtProgram;
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
-/* Fills g->row. nkernel: functions of the image, -1: not known yet. */
+/* Fills g->row. nkernel: functions of the code object, -1: not known yet. */
 bool rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e);
 /* extents for n examples; returns the elements */
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]);
@@ -480,14 +480,14 @@ void rt_tables_print(const RtGraph *g);
 void rt_tables_json(const RtGraph *g, FILE *f, const char *before); /* "NAME": [..] of each, `before` the first */
 
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
-/* What runs an image's kernels in place of the CPU. The host's arena keeps the layout of the device's: states,
+/* What runs a code object's kernels in place of the CPU. The host's arena keeps the layout of the device's: states,
  * inputs and outputs stand at the same offsets in both. States go up when run->kept is 0, inputs when h->fresh is set,
  * before a call; what the host wants to read it asks for. */
 typedef struct RtDevice {
 	/* finds driver and device, sets h->device_name; false after rt_fail */
 	bool (*ready)(RtHost *h);
-	/* what the image needs that is not there; NULL */
-	const char *(*missing)(RtHost *h, const RtImage *m, char *text, size_t n);
+	/* what the code object needs that is not there; NULL */
+	const char *(*missing)(RtHost *h, const RtCodeObject *m, char *text, size_t n);
 	bool (*open)(RtHost *h);                    /* code and memory, before the first call; false after rt_fail */
 	/* a loop's `call`, kernel by kernel; then scalars stand in the host's arena */
 	int64_t (*call)(RtHost *h, int graph, RtTimeFn *time, void *cx);
@@ -628,10 +628,10 @@ bool rt_joins_in_step(const RtHost *h);       /* a process's shards run in step 
 bool rt_joins_batch(RtHost *h, const int64_t *input_offset, int64_t ninput);
 
 struct RtHost {
-	const RtImage *const *images; int nimages;
-	const RtImage *image;
-	uint64_t able;                              /* by image: this CPU runs it; of a device the chosen one alone */
-	void *device; const char *device_name;      /* of image->device, */
+	const RtCodeObject *const *objects; int nobjects;
+	const RtCodeObject *object;
+	uint64_t able;                              /* by code object: this CPU runs it; of a device the chosen one */
+	void *device; const char *device_name;      /* of object->device, */
 	size_t device_bytes;                        /* and what arena and data sets have of its memory */
 	bool rewritten;                             /* states were made or read since copies of them were */
 	bool fresh;                                 /* inputs stand in the host's arena that the device has not got */
@@ -691,9 +691,10 @@ struct RtHost {
 };
 static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 
-/* host.c: memory, images, entry points */
-bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
-bool rt_host_take(RtHost *h, int image);           /* another one of them, before memory is made for it */
+/* host.c: memory, code objects, entry points */
+/* picks the code object, reads its descriptor */
+bool rt_host_open(RtHost *h, const RtCodeObject *const *objects, int nobjects);
+bool rt_host_take(RtHost *h, int object);           /* another one of them, before memory is made for it */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
 void rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle); /* points run at a data set */
 void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the CPU's */
@@ -816,6 +817,6 @@ int rt_die(RtHost *h);                                  /* prints h->error; retu
 bool rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples);
 /* peak.c: best of several samples, in FLOP/s, of all the threads together */
 double rt_peak_memory(RtThreads *p); /* best of several samples, in bytes/s; 0: no room to measure */
-/* narrow: RtProgram.narrow; needs: of the image that runs; 0: unknown */
+/* narrow: RtProgram.narrow; needs: of the code object that runs; 0: unknown */
 double rt_peak_flops(RtThreads *p, bool narrow, const char *needs);
 #endif

@@ -234,7 +234,7 @@ infer_batch(RtHost *h, RtData *d, int64_t first, Output *out, int nout)
 	h->fresh = true;
 	if (!rt_gather(&h->run, h->run.arena, g->input, p->ninput))
 		return false;
-	status = rt_host_enter(h, h->image->infer, &p->infer, h->program.sink == 0);
+	status = rt_host_enter(h, h->object->infer, &p->infer, h->program.sink == 0);
 	if (status == RT_FAULT) {
 		rt_host_fault(h);
 		return false;

@@ -23,15 +23,15 @@ info_string(const char *key, const char *s)
 	printf(", ");
 }
 
-/* The arch of every image, in the order in which they are tried. */
+/* The arch of every code object, in the order in which they are tried. */
 static void
 info_archs(const RtHost *h, bool json)
 {
-	for (int i = 0; i < h->nimages; i++) {
+	for (int i = 0; i < h->nobjects; i++) {
 		char why[128];
 		JsonDoc *doc;
 		const Json *o =
-		        rt_json_parse(h->images[i]->program, strlen(h->images[i]->program), &doc, why, sizeof why);
+		        rt_json_parse(h->objects[i]->program, strlen(h->objects[i]->program), &doc, why, sizeof why);
 
 		if (i)
 			printf(", ");
@@ -39,7 +39,8 @@ info_archs(const RtHost *h, bool json)
 			rt_json_text(stdout, rt_json_str(o, "arch", ""));
 		else
 			printf("%s%s", rt_json_str(o, "arch", ""),
-			       h->nimages > 1 && h->images[i] == h->image && !h->image->device ? " (runs here)" : "");
+			       h->nobjects > 1 && h->objects[i] == h->object && !h->object->device ? " (runs here)"
+			                                                                           : "");
 		rt_json_free(doc);
 	}
 }
@@ -102,7 +103,7 @@ info_json(const RtHost *h, const Room *room)
 	printf("\"arch\": [");
 	info_archs(h, true);
 	printf("], ");
-	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
+	info_string("runs", h->object->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
 	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, "
 	       "\"cut_for\": {\"processes\": %lld, \"start_us\": %.6g, \"gb_per_s\": %.6g}, "

@@ -292,9 +292,9 @@ part_run(RtHost *h, int64_t j, int a, RtTimeFn *time, void *cx)
 	run->first = run->micro * run->batch;
 	if (a == 0)
 		put_scalars(h, j);
-	if (h->image->call) {
+	if (h->object->call) {
 		run->part = a;
-		return h->image->call(run, g->name) != RT_OK || rt_fault(run) ? RT_FAULT : RT_OK;
+		return h->object->call(run, g->name) != RT_OK || rt_fault(run) ? RT_FAULT : RT_OK;
 	}
 	return part_rows(h, j, a ? g->join[a - 1].kernel + 1 : 0, a < g->njoin ? g->join[a].kernel : g->nrow, time,
 	                 cx);
@@ -426,7 +426,7 @@ rt_joins_room(RtHost *h)
 	size_t one = ((size_t)p->arena_bytes + 64 + 4095) & ~(size_t)4095;
 
 	j->copies = 1;
-	if (!rt_joins_in_step(h) || h->image->call || h->image->device)
+	if (!rt_joins_in_step(h) || h->object->call || h->object->device)
 		return (size_t)p->arena_bytes + 64;
 	j->copies = (int)(p->shards * (h->rank + 1) / h->ranks - p->shards * h->rank / h->ranks);
 	j->stride = one;
@@ -477,7 +477,7 @@ rt_joins_open(RtHost *h)
 			bytes += rt_join_bytes(&g->join[i]);
 		j->room = bytes > j->room ? bytes : j->room;
 	}
-	if (h->image->device)                    /* it joins by itself */
+	if (h->object->device)                    /* it joins by itself */
 		return true;
 	j->first = rt_alloc(sizeof *j->first * (size_t)h->ranks);
 	for (int r = 0; r < h->ranks && h->ranks > 1; r++) {

@@ -60,7 +60,7 @@ link_devices(RtHost *h, Link *l)
 	for (int i = 0; i < 2 * LINK_TURNS; i++) {
 		double *least = i < LINK_TURNS ? &l->start : &l->both;
 
-		if (!h->image->device->link(h, other, i < LINK_TURNS ? 8 : LINK_DEVICE_BYTES, &t))
+		if (!h->object->device->link(h, other, i < LINK_TURNS ? 8 : LINK_DEVICE_BYTES, &t))
 			return false;
 		*least = t < *least ? t : *least;
 	}
@@ -84,15 +84,15 @@ link_sums(RtHost *h, const Link *l, double *rate)
 {
 	double best = 1e300;
 
-	for (int i = 0; i < LINK_TURNS && h->image->device && h->rank == 0; i++) {
+	for (int i = 0; i < LINK_TURNS && h->object->device && h->rank == 0; i++) {
 		double t;
 
-		if (!h->image->device->adds(h, LINK_DEVICE_BYTES, &t))
+		if (!h->object->device->adds(h, LINK_DEVICE_BYTES, &t))
 			return false;
 		best = t < best ? t : best;
 	}
 	*rate = LINK_DEVICE_BYTES / best;
-	if (h->image->device)
+	if (h->object->device)
 		return true;
 	memset(l->out, 0, LINK_BYTES);
 	memset(l->in, 0, LINK_BYTES);
@@ -115,7 +115,7 @@ rt_links(RtHost *h)
 	uint8_t *hosts = NULL;
 	Link l = {.out = rt_large(LINK_BYTES), .in = rt_large(LINK_BYTES)};
 	char text[1024] = "";
-	double bytes = h->image->device ? LINK_DEVICE_BYTES : LINK_BYTES, sums;
+	double bytes = h->object->device ? LINK_DEVICE_BYTES : LINK_BYTES, sums;
 
 	if (!l.out || !l.in)
 		return rt_fail(&h->error, "out of memory for messages of %d MiB", LINK_BYTES >> 20);
@@ -129,7 +129,7 @@ rt_links(RtHost *h)
 		if (!link_pair(h, (const char *)hosts, inside, &l))
 			continue;
 		if (h->rank == l.a || h->rank == l.b) {
-			if (!h->image->device)
+			if (!h->object->device)
 				h->comm->run(h, link_measure, &l);
 			else if (!link_devices(h, &l))
 				return false;
@@ -162,8 +162,8 @@ rt_exchanges(RtHost *h, int64_t n)
 {
 	RtRun *run = &h->run;
 
-	if (h->image->device)
-		return h->image->device->exchange(h, n);
+	if (h->object->device)
+		return h->object->device->exchange(h, n);
 	for (; n > 0; n--, run->step++) {
 		for (run->micro = h->sums.lo; run->micro < h->sums.hi; run->micro++)
 			if (rt_merge(run) != RT_OK)
@@ -212,7 +212,7 @@ rt_exchange_log(const RtHost *h)
 {
 	const RtSums *s = &h->sums;
 
-	if (h->ranks > 1 && !h->image->device)
+	if (h->ranks > 1 && !h->object->device)
 		fprintf(h->log, ", \"exchange\": {\"bytes\": %lld, \"seconds\": %.3f, \"exposed\": %.3f}",
 		        (long long)(s->moved - s->told_moved), s->busy + s->voting - s->told_busy,
 		        s->exposed + s->voting - s->told_exposed);

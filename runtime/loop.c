@@ -304,7 +304,7 @@ rt_parallel_own(RtRun *run, RtKernel *k, const int64_t *off, int64_t row)
 void
 rt_row_run(RtHost *h, const RtRow *r, const int64_t *off)
 {
-	RtKernel *k = h->image->kernel[r->fn];
+	RtKernel *k = h->object->kernel[r->fn];
 	int64_t tasks = rt_row_tasks(r, h->run.n);
 
 	if (r->cut)
@@ -337,8 +337,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	const RtGraph *g = &h->program.graph[graph];
 	RtRun *run = &h->run;
 
-	if (h->image->device)
-		return h->image->device->call(h, graph, time, cx);
+	if (h->object->device)
+		return h->object->device->call(h, graph, time, cx);
 	if (g->seed >= 0)
 		memcpy(run->arena + g->seed, &run->seed, 8);
 	if (g->step >= 0)
@@ -347,10 +347,10 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		memcpy(run->arena + g->rate, &run->rate, 8);
 	if (g->first >= 0)
 		memcpy(run->arena + g->first, &run->first, 8);
-	if (h->image->call) {
+	if (h->object->call) {
 		if (graph == RT_G_UPDATE)
 			rt_wait(run, h->sums.nbucket);
-		int64_t status = h->image->call(run, g->name);
+		int64_t status = h->object->call(run, g->name);
 
 		return status == RT_OK && rt_fault(run) ? RT_FAULT : status;
 	}
@@ -550,8 +550,8 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			status = loop_op(h, op);
 			continue;
 		}
-		if (op->shards && h->image->device) {
-			if ((status = h->image->device->shards(h, NULL, NULL)) != RT_OK)
+		if (op->shards && h->object->device) {
+			if ((status = h->object->device->shards(h, NULL, NULL)) != RT_OK)
 				return status;               /* micro stays that of the shard */
 			run->micro = op->count - 1;
 		} else if (op->shards && rt_joins_in_step(h)) {

@@ -40,12 +40,12 @@ main_alone(RtHost *h)
 		fprintf(stderr,
 		        "%s: %s started %d processes, but this program is for one: mantou build --distribute %s makes "
 		        "one for several; --alone runs each by itself\n",
-		        h->opt.program, l.name, l.size, h->image->device ? "nccl" : "mpi");
+		        h->opt.program, l.name, l.size, h->object->device ? "nccl" : "mpi");
 	return 2;
 }
 
 static int
-main_command(RtHost *h, const RtImage *const *images, int nimages)
+main_command(RtHost *h, const RtCodeObject *const *objects, int nobjects)
 {
 	static int (*const commands[RT_C_COUNT])(RtHost *) = {
 	        [RT_C_TRAIN] = rt_train,       [RT_C_EVAL] = rt_eval,   [RT_C_INFER] = rt_infer,
@@ -68,7 +68,7 @@ main_command(RtHost *h, const RtImage *const *images, int nimages)
 		        h->opt.program, of_several);
 		return 2;
 	}
-	if (!rt_host_open(h, images, nimages))
+	if (!rt_host_open(h, objects, nobjects))
 		return rt_die(h);
 	status = h->comm ? h->comm->open(h) : main_alone(h);
 	if (status < 0)
@@ -79,7 +79,7 @@ main_command(RtHost *h, const RtImage *const *images, int nimages)
 }
 
 int
-rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
+rt_main(int argc, char **argv, const RtCodeObject *const *objects, int nobjects)
 {
 	RtHost *h = rt_alloc(sizeof *h);
 	int status;
@@ -89,8 +89,8 @@ rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
 	status = rt_options_read(&h->opt, argc, argv);
 	if (status >= 0)
 		return main_flush(h, status);
-	status = main_command(h, images, nimages);
-	if (nimages && images[0]->device)
-		images[0]->device->close(h);
+	status = main_command(h, objects, nobjects);
+	if (nobjects && objects[0]->device)
+		objects[0]->device->close(h);
 	return main_flush(h, status);
 }

@@ -4,9 +4,9 @@
  * for long.
  *
  * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16
- * also the bf16 dot products and the f16 multiply-adds of AVX-512 and the products of tiles (AMX) where their image
- * asks for them and the CPU has them: the largest result counts. The best of several short samples, because machines
- * are shared. Two operations per multiply-add. */
+ * also the bf16 dot products and the f16 multiply-adds of AVX-512 and the products of tiles (AMX) where their code
+ * object asks for them and the CPU has them: the largest result counts. The best of several short samples, because
+ * machines are shared. Two operations per multiply-add. */
 #include "host.h"
 
 #include <stdlib.h>

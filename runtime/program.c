@@ -1,4 +1,4 @@
-/* program.c: reads an image's descriptor (descriptor.md) into tables.
+/* program.c: reads a code object's descriptor (descriptor.md) into tables.
  *
  * In: the JSON text that codegen wrote.   Out: RtProgram; strings point into its document.
  * The text comes from the compiler, yet is checked where a mistake would make the runtime write outside its memory:

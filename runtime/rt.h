@@ -1,9 +1,10 @@
 /* rt.h: the whole interface between generated code and runtime, versioned. Includes nothing of the compiler; may be
  * included from anywhere.
  *
- * An executable holds one RtImage per --arch. An image is a descriptor (JSON text, see runtime/descriptor.md), a table
- * of kernels and three entry points, which are emissions of the module's loops. The runtime owns no training loop: with
- * --sink off a table walker runs the descriptor's loop ops one by one, otherwise the entry points run them. */
+ * An executable holds one RtCodeObject per --arch. A code object is a descriptor (JSON text, see
+ * runtime/descriptor.md), a table of kernels and three entry points, which are emissions of the module's loops. The
+ * runtime owns no training loop: with --sink off a table walker runs the descriptor's loop ops one by one, otherwise
+ * the entry points run them. */
 #ifndef RUNTIME_RT_H
 #define RUNTIME_RT_H
 #include <stdint.h>
@@ -68,14 +69,14 @@ typedef struct RtRun {
 	/* head: written by the loop */
 	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail;
 	void *host;              /* the runtime's own */
-	void *self;              /* RtImage.self */
+	void *self;              /* RtCodeObject.self */
 	/* RT_KEPT of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes states
 	 * sets it to 0 */
 	int64_t kept;
 	int64_t shard, shard_end;/* the shards of a batch that this process runs */
 	int64_t first;           /* place in the whole batch of the first example of the shard that runs */
-	int64_t part;            /* of graph train whose shards run in step, by RtImage.call: the joins behind it */
-	const RtFound *found;    /* of RtImage.call, where it ended with RT_NOT_FINITE; NULL: not known */
+	int64_t part; /* of graph train whose shards run in step, by RtCodeObject.call: the joins behind it */
+	const RtFound *found;    /* of RtCodeObject.call, where it ended with RT_NOT_FINITE; NULL: not known */
 } RtRun;
 #define RT_KEPT(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
 
@@ -174,7 +175,7 @@ typedef struct RtCode {             /* kernels of a device */
 	int64_t ptx_version;            /* of PTX, wherever it stands: 90 for .version 9.0; 0: unknown */
 	const RtModule *module;         /* the first holds the loop's functions */
 	int64_t nmodule;
-	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */
+	const char *const *name;        /* functions by the kernel table's "fn"; RtCodeObject.nkernel of them */
 	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
 	/* by fn: its module; -1: it is no kernel, its name is the line of a plan of cuDNN (runtime/cuda/cudnn.h) */
 	const int32_t *from;
@@ -216,7 +217,7 @@ typedef struct RtCode {             /* kernels of a device */
 
 typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */
 
-typedef struct RtImage {
+typedef struct RtCodeObject {
 	int32_t version;
 	int32_t nkernel;
 	const char *program;     /* JSON descriptor */
@@ -226,18 +227,18 @@ typedef struct RtImage {
 	/* NULL where the model has none. train: steps [step, until) of one epoch at most; eval: batches [step, until);
 	 * infer: one batch whose inputs stand in the arena */
 	RtEntry *train, *eval, *infer;
-	void *self;              /* the interpreter's module; NULL in compiled images */
+	void *self;              /* the interpreter's module; NULL in compiled code objects */
 	/* Not NULL: runs one call of a graph ("train", "eval", ...) in place of its kernels when the descriptor's loops
 	 * are walked (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK,
-	 * RT_FAULT, or, before a state has changed, RT_NOT_FINITE. An image whose entry points are NULL is always
+	 * RT_FAULT, or, before a state has changed, RT_NOT_FINITE. A code object whose entry points are NULL is always
 	 * walked. */
 	int64_t (*call)(RtRun *run, const char *graph);
 	/* of a device, which runs the loops too: then kernel and the entry points are NULL */
 	const RtCode *code;
 	const struct RtDevice *device; /* how the host reaches it, of an archive that this reference links in */
-} RtImage;
+} RtCodeObject;
 
-/* What main (entry.c) of an executable calls: returns the exit status. Images best first; the first whose needs are
- * met runs. */
-int rt_main(int argc, char **argv, const RtImage *const *images, int nimages);
+/* What main (entry.c) of an executable calls: returns the exit status. Code objects best first; the first whose needs
+ * are met runs. */
+int rt_main(int argc, char **argv, const RtCodeObject *const *objects, int nobjects);
 #endif

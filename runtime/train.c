@@ -106,7 +106,7 @@ train_plan_stops(RtHost *h)
 {
 	h->stop_step = h->opt.stop >= 0 && h->opt.stop < h->total ? h->opt.stop : INT64_MAX;
 	/* who has slots that rank 0 saves stops with it, and so do devices, which all run the same steps */
-	bool saves = rt_cuts_cut(h) || (h->ranks > 1 && h->image->device) ? h->cuts.saves : !h->opt.no_save;
+	bool saves = rt_cuts_cut(h) || (h->ranks > 1 && h->object->device) ? h->cuts.saves : !h->opt.no_save;
 
 	h->next_save = h->opt.every > 0 && saves ? h->run.step + h->opt.every - h->run.step % h->opt.every
 	                                         : INT64_MAX;
@@ -161,7 +161,7 @@ train_open(RtHost *h)
 	    !rt_best_begin(h) || !rt_host_memory(h, h->train.examples) ||
 	    !train_total(h, train_per_epoch(h), &h->total))
 		return false;
-	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
+	if (h->total > 0 && !h->object->device)   /* a step writes nearly all of the arena */
 		rt_host_touch(h);
 	return rt_host_init_state(h);
 }
@@ -382,13 +382,13 @@ train_piece(RtHost *h, int64_t sink)
 	run->epoch = epoch;
 	run->until = (epoch + 1) * per < h->total ? (epoch + 1) * per : h->total;
 	/* a device keeps several pieces under way */
-	if (sink > 0 && !h->image->device && run->until - run->step > sink)
+	if (sink > 0 && !h->object->device && run->until - run->step > sink)
 		run->until = run->step + sink;
 	watched = rt_watch_due(h, &run->until);
 	if (watched)
 		rt_watch_begin(h);
 	train_plan_stops(h);
-	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0 || watched);
+	status = rt_host_enter(h, h->object->train, &h->program.train, sink == 0 || watched);
 	if (watched && (status == RT_OK || status == RT_STOPPED))
 		rt_watch_end(h, step);
 	h->watching = false;

@@ -195,7 +195,7 @@ rt_usage_begin(RtHost *h, FILE *file)
 	u->interval = h->opt.interval;
 	u->cpus = (double)sysconf(_SC_NPROCESSORS_ONLN);
 	u->bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-	if (h->image->device)
+	if (h->object->device)
 		u->nvml = nvml_open();
 	u->begin = u->last = rt_now();
 	u->busy = usage_busy();

@@ -220,9 +220,9 @@ rt_watch_prepare(RtHost *h)
 
 	if (!h->opt.watch)
 		return true;
-	if (h->image->device || h->image->call)
+	if (h->object->device || h->object->call)
 		return rt_fail(&h->error, "--watch is for programs of target cpu: %s",
-		               h->image->device ? "between the kernels of a device there is no looking at its memory"
+		               h->object->device ? "between the kernels of a device there is no looking at its memory"
 		                                : "the interpreter stores no tensors");
 	if (h->ranks > 1)
 		return rt_fail(&h->error, "--watch is for one process: --alone");

@@ -1,6 +1,6 @@
 /* cpu.c: the struct Target of the CPU: what it has kernels for, how groups are chosen and compiled.
  *
- * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru,
+ * In: a planned Module.   Out: an object (or text) with one RtCodeObject. Every operator has a kernel but lstm and gru,
  * which pass expand turns into products over all steps and a recurrence; of composite operators a kernel may refuse an
  * op (cpu_refuses). */
 #include "cpu.h"

@@ -1,9 +1,9 @@
-/* loops.c: the module's loops as functions, the kernel table and the RtImage.
+/* loops.c: the module's loops as functions, the kernel table and the RtCodeObject.
  *
  * In: compiled kernels of every graph, the descriptor's text.   Out: one function per graph (a call: scalars in,
- * kernels in order, the fault record asked after each check), one per loop (RtEntry), and mantou_image_INDEX. These are
- * the emissions of the loop ops for --sink N and epoch; --sink off walks the descriptor's tables instead and does the
- * same, op by op. */
+ * kernels in order, the fault record asked after each check), one per loop (RtEntry), and mantou_object_INDEX. These
+ * are the emissions of the loop ops for --sink N and epoch; --sink off walks the descriptor's tables instead and does
+ * the same, op by op. */
 #include "cpu.h"
 #include "../../runtime/rt.h"
 #include <assert.h>
@@ -544,7 +544,7 @@ emit_loop(Loops *p, const Graph *loop)
 	return fn;
 }
 
-/* ---------------------------------------------------------------- the image */
+/* ---------------------------------------------------------------- the code object */
 static V
 text(Loops *p, const char *s)
 {
@@ -580,7 +580,7 @@ loops_emit(Compile *c, const char *json)
 	LLVMSetInitializer(kernels, table_fn);
 	LLVMSetGlobalConstant(kernels, 1);
 	LLVMSetLinkage(kernels, LLVMPrivateLinkage);
-	/* RtImage, field by field */
+	/* RtCodeObject, field by field */
 	V f[] = {LLVMConstInt(c->l.i32, RT_VERSION, 0),
 	         LLVMConstInt(c->l.i32, c->fn.n, 0),
 	         text(&p, json),
@@ -594,11 +594,12 @@ loops_emit(Compile *c, const char *json)
 	         null,
 	         null};
 
-	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that loops.c writes is not that of rt.h");
-	V image = LLVMConstStructInContext(c->l.cx, f, sizeof f / sizeof *f, 0);
-	V g = LLVMAddGlobal(c->l.mod, LLVMTypeOf(image), arena_printf(c->arena, "mantou_image_%d", c->o->index));
+	static_assert(sizeof(RtCodeObject) == 2 * 4 + 10 * 8,
+	              "the RtCodeObject that loops.c writes is not that of rt.h");
+	V object = LLVMConstStructInContext(c->l.cx, f, sizeof f / sizeof *f, 0);
+	V g = LLVMAddGlobal(c->l.mod, LLVMTypeOf(object), arena_printf(c->arena, "mantou_object_%d", c->o->index));
 
-	LLVMSetInitializer(g, image);
+	LLVMSetInitializer(g, object);
 	LLVMSetGlobalConstant(g, 1);
 	LLVMDisposeBuilder(p.b);
 }

@@ -1,9 +1,9 @@
 /* cuda.c: the struct Target of CUDA: what it has kernels for, how groups are chosen, and a planned module as CUDA C,
  * PTX or a cubin.
  *
- * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel
- * but lstm and gru, which pass expand turns into products over all steps and a recurrence; of composite operators a
- * kernel may refuse an op (cuda_refuses). */
+ * In: a planned Module.   Out: text, what NVRTC makes of it, or an object file with a code object. Every operator has a
+ * kernel but lstm and gru, which pass expand turns into products over all steps and a recurrence; of composite
+ * operators a kernel may refuse an op (cuda_refuses). */
 #include "contract/algo.h"
 #include "composite/composite.h"
 #include "forecast/forecast.h"
@@ -594,7 +594,7 @@ asks_too_much(const CuProgram *p, const char *arch)
 	return NULL;
 }
 
-/* The last image has PTX too, or nothing else. */
+/* The last code object has PTX too, or nothing else. */
 static const char *
 object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
@@ -613,7 +613,7 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, o->arch, job, out);
 	} else if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
-		error = cuda_image(p, json.at, o, job, parts, out);
+		error = cuda_object(p, json.at, o, job, parts, out);
 	}
 	for (int k = 0; k < parts; k++) {
 		buf_free(&job[k].cubin_out);

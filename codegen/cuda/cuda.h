@@ -266,7 +266,7 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
 bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
 
-/* ---- prelude.cu, small.cu (embed.py), image.c, native.c, machine.c */
+/* ---- prelude.cu, small.cu (embed.py), object.c, native.c, machine.c */
 bool cu_wgmma_arch(const char *arch);                     /* sm_90a, whose four warps multiply together */
 const Machine *cuda_machine(const Target *t, const char *arch);
 bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
@@ -280,8 +280,8 @@ bool cuda_device_version(int *major, int *minor);       /* false: there is no de
 /* Multiprocessors, the most bytes of shared memory that a block may have, bytes of L2, of device 0. False as above. */
 typedef struct CudaDevice { int sms, shared, l2; } CudaDevice;
 bool cuda_device_read(CudaDevice *d);
-/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the
+/* An object with mantou_object_INDEX: a descriptor, the functions, a cubin for each part and, in the last one, the
  * same as PTX. NULL, or what went wrong. */
-const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
+const char *cuda_object(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char cuda_prelude[], cuda_small[]; /* of prelude.cu and small.cu */
 #endif

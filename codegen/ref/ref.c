@@ -1,4 +1,4 @@
-/* ref.c: target ref: an RtImage without kernels whose calls run the interpreter.
+/* ref.c: target ref: an RtCodeObject without kernels whose calls run the interpreter.
  *
  * In: a module whose training graph has its gradients and stores.  Out: the exit status of the runtime's main.
  * The runtime's arena holds what the runtime reads and writes: the fault record at 0, states, each graph's inputs and
@@ -268,14 +268,14 @@ ref_main(Module *m, int argc, char **argv)
 {
 	Buf program = {0};
 	Ref r = {.in = interp_new(m, true)};
-	RtImage image = {.version = RT_VERSION, .needs = "", .self = &r, .call = ref_call};
-	const RtImage *images[] = {&image};
+	RtCodeObject object = {.version = RT_VERSION, .needs = "", .self = &r, .call = ref_call};
+	const RtCodeObject *objects[] = {&object};
 	int status;
 
 	lay_out(m);
 	program_json(&program, m, "ref", "", NULL);
-	image.program = program.at;
-	status = rt_main(argc, argv, images, 1);
+	object.program = program.at;
+	status = rt_main(argc, argv, objects, 1);
 	interp_free(r.in);
 	for (int64_t i = 0; i < r.n; i++)
 		if (r.shard[i])

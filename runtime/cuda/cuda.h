@@ -147,7 +147,7 @@ typedef struct Cuda {
 	/* why there is no loop in a graph, as found when the device was opened */
 	char why_while[400];
 	CuEvent *event; int nevent;
-	struct CudaDnn *dnn;                        /* NULL: the image holds no plans of cuDNN */
+	struct CudaDnn *dnn;                        /* NULL: the code object holds no plans of cuDNN */
 	CudaShards shards;
 	struct CudaNccl *nccl;                      /* NULL: one process */
 } Cuda;
@@ -156,11 +156,11 @@ typedef struct Cuda {
 bool cuda_ok(Cuda *c, int status, const char *call);    /* false after rt_fail if the call did not end well */
 #define CUDA(c, name, ...) cuda_ok(c, (c)->cu.name(__VA_ARGS__), #name)
 bool cuda_ready(RtHost *h);
-const char *cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n);
-bool cuda_takes_code(const Cuda *c, const RtCode *code); /* does the device take the image's code? */
-bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take the image's PTX? */
+const char *cuda_missing(RtHost *h, const RtCodeObject *m, char *text, size_t n);
+bool cuda_takes_code(const Cuda *c, const RtCode *code); /* does the device take the code object's code? */
+bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take the code object's PTX? */
 /* device.c */
-bool cuda_load(Cuda *c, const RtCode *code);            /* the image's module */
+bool cuda_load(Cuda *c, const RtCode *code);            /* the code object's module */
 bool cuda_open(RtHost *h);
 void cuda_close(RtHost *h);
 /* blocks of the row's kernel that a multiprocessor holds, by the driver; 0: it is a plan of cuDNN, or unknown */
@@ -215,7 +215,7 @@ bool cuda_chain_row(Chain *h, const RtGraph *g, int row);
 bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to);
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
 /* cudnn.c */
-/* library, handle and plans, if the image has any; behind the arena */
+/* library, handle and plans, if the code object has any; behind the arena */
 bool cuda_dnn_open(Cuda *c);
 void cuda_dnn_close(Cuda *c);
 bool cuda_dnn_is(const Cuda *c, const RtRow *r);        /* is the row a plan of cuDNN? */

@@ -1,10 +1,10 @@
 /* cudnn.c: contractions that the compiler left to cuDNN, in place of kernels: plans, and their way into streams and
  * graphs.
  *
- * In: an image whose functions' names hold lines of plans (RtCode.from < 0), and rows of kernels with the offsets of
- * two operands, the result, what follows a convolution, and the workspace.
- * Out: the library, opened only for such an image; a handle on the run's stream; a plan for each function, made from
- * its engine and knobs for the device that is there. Each plan runs once before the first step, so that what cuDNN
+ * In: a code object whose functions' names hold lines of plans (RtCode.from < 0), and rows of kernels with the offsets
+ * of two operands, the result, what follows a convolution, and the workspace.
+ * Out: the library, opened only for such a code object; a handle on the run's stream; a plan for each function, made
+ * from its engine and knobs for the device that is there. Each plan runs once before the first step, so that what cuDNN
  * loads when it first runs is there before a graph is made: nothing is allocated in a capture. In a graph a plan is a
  * child graph of the nodes that its execution leaves in a capture. */
 #include "cuda.h"
@@ -56,11 +56,11 @@ static bool
 dnn_function(Cuda *c, int fn)
 {
 	struct CudaDnn *x = c->dnn;
-	const char *why = dnn_text_read(&x->problem[fn], c->h->image->code->name[fn]);
+	const char *why = dnn_text_read(&x->problem[fn], c->h->object->code->name[fn]);
 
 	if (why)
 		return rt_fail(&c->h->error, "the description of a plan is damaged: %s: %.120s", why,
-		               c->h->image->code->name[fn]);
+		               c->h->object->code->name[fn]);
 	if (!dnn_plan(&x->lib, &x->plan[fn], &x->problem[fn], x->handle, NULL)) {
 		dnn_failed(c);
 		return rt_context(&c->h->error, "cuDNN %zu makes no plan of engine %lld for %s here", x->lib.version(),
@@ -74,7 +74,7 @@ dnn_function(Cuda *c, int fn)
 bool
 cuda_dnn_is(const Cuda *c, const RtRow *r)
 {
-	return c->h->image->code->from[r->fn] < 0;
+	return c->h->object->code->from[r->fn] < 0;
 }
 
 bool
@@ -157,7 +157,7 @@ dnn_first(Cuda *c)
 bool
 cuda_dnn_open(Cuda *c)
 {
-	const RtImage *m = c->h->image;
+	const RtCodeObject *m = c->h->object;
 	bool good = true, any = false;
 
 	for (int i = 0; i < m->nkernel; i++)

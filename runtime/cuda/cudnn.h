@@ -2,10 +2,10 @@
  * compiler plans by the same code.
  *
  * Numbers and types are those of cuDNN 9 (cudnn_graph.h), by their public names without CUDNN_, so that none of it is
- * needed to build. A contraction is described by a line of text, which stands in an image: an operation, three tensors,
- * what follows it, an engine and its knobs. That is a tenth of what cuDNN writes of a plan, and makes a plan on any
- * device that has the engine, whereas cuDNN's own text is refused by a driver or a number of multiprocessors other than
- * those it was made for. */
+ * needed to build. A contraction is described by a line of text, which stands in a code object: an operation, three
+ * tensors, what follows it, an engine and its knobs. That is a tenth of what cuDNN writes of a plan, and makes a plan
+ * on any device that has the engine, whereas cuDNN's own text is refused by a driver or a number of multiprocessors
+ * other than those it was made for. */
 #ifndef RUNTIME_CUDA_CUDNN_H
 #define RUNTIME_CUDA_CUDNN_H
 #include <stdbool.h>

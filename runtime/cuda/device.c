@@ -235,7 +235,7 @@ device_module(Cuda *c, CuModule *to, const uint8_t *code, int64_t packed, const 
 	return good;
 }
 
-/* All modules as they are in the image. */
+/* All modules as they are in the code object. */
 static bool
 device_modules(Cuda *c, const RtCode *code)
 {
@@ -274,7 +274,7 @@ cuda_load(Cuda *c, const RtCode *code)
 static bool
 device_blocks(Cuda *c, int i, int *to)
 {
-	const RtCode *code = c->h->image->code;
+	const RtCode *code = c->h->object->code;
 
 	return CUDA(c, cuOccupancyMaxActiveBlocksPerMultiprocessor, to, c->fn[i], code->block[i],
 	            (size_t)code->shared[i]);
@@ -285,7 +285,7 @@ device_blocks(Cuda *c, int i, int *to)
 static bool
 device_team(Cuda *c, int i)
 {
-	const RtCode *code = c->h->image->code;
+	const RtCode *code = c->h->object->code;
 	int team = code->team ? code->team[i] : 1, blocks;
 
 	if (team <= 1)
@@ -305,13 +305,13 @@ cuda_resident(RtHost *h, const RtRow *r)
 	Cuda *c = h->device;
 	int blocks;
 
-	return h->image->code->from[r->fn] >= 0 && device_blocks(c, r->fn, &blocks) ? blocks : 0;
+	return h->object->code->from[r->fn] >= 0 && device_blocks(c, r->fn, &blocks) ? blocks : 0;
 }
 
 static bool
 device_code(Cuda *c)
 {
-	const RtImage *m = c->h->image;
+	const RtCodeObject *m = c->h->object;
 	const RtCode *code = m->code;
 
 	if (!device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_loss, 0, "loop_loss") ||
@@ -389,10 +389,9 @@ cuda_open(RtHost *h)
 {
 	Cuda *c = h->device;
 
-	if (h->program.fault_offset != 0 || !h->image->code)
-		return rt_fail(
-		        &h->error,
-		        "the program's descriptor: a device's fault record is at offset 0, and its image has code");
+	if (h->program.fault_offset != 0 || !h->object->code)
+		return rt_fail(&h->error, "the program's descriptor: a device's fault record is at offset 0, and its "
+		                          "code object has code");
 	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) &&
 	       CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c) && device_condition(c) &&
 	       device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top) &&
@@ -421,7 +420,7 @@ cuda_close(RtHost *h)
 			c->cu.cuMemFree(c->beside[k]);
 	cuda_arena_free(c);
 	if (c->module)
-		device_unload(c, h->image->code);
+		device_unload(c, h->object->code);
 	if (c->condition)
 		c->cu.cuModuleUnload(c->condition);
 	if (c->stream)

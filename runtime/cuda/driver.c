@@ -1,4 +1,4 @@
-/* driver.c: the CUDA driver, found when the program runs; the first device; which images it runs.
+/* driver.c: the CUDA driver, found when the program runs; the first device; which code objects it runs.
  *
  * In: libcuda.so.1 of the loader's path, or what MANTOU_LIBCUDA names.   Out: a table of its functions, a device, the
  * module that it took, or one line on what is missing.
@@ -157,7 +157,7 @@ cuda_takes_ptx(const Cuda *c, const RtCode *code)
 }
 
 const char *
-cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
+cuda_missing(RtHost *h, const RtCodeObject *m, char *text, size_t n)
 {
 	Cuda *c = h->device;
 	const char *missing = m->code ? code_missing(c, m->code->arch, m->code->ptx_version, text, n) : "kernels";

@@ -78,7 +78,7 @@ kernel_part(Cuda *c, const RtRow *r)
 bool
 cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 {
-	const RtCode *code = c->h->image->code;
+	const RtCode *code = c->h->object->code;
 	/* a measurement without an exchange has nobody's numbers but its own */
 	bool part = rt_cuts_cut(c->h) && r->cut && (!r->cut->total || cuda_exchanges(c));
 	int64_t tasks = rt_row_tasks(r, *n);

@@ -775,7 +775,7 @@ joins_open(Cuda *c)
 static bool
 has_teams(const Cuda *c, const RtGraph *g)
 {
-	const RtCode *code = c->h->image->code;
+	const RtCode *code = c->h->object->code;
 
 	for (int k = 0; k < g->nrow; k++)
 		if (code->team && g->row[k].fn >= 0 && code->team[g->row[k].fn] > 1)

@@ -4,8 +4,8 @@
  * behind it: all is launched, then waited for once. A kernel that fails or hangs there spoils the device for the whole
  * process, and is not named: the worker ends, the step is made again by a new one, unit by unit, each waited for
  * (`careful`; so are checks, and steps whose times a table has). Then it is known whose it was. The parent never
- * opens the device, as it does not live through fork: a child looks which image runs. What a simulated device takes
- * is no time of a kernel: there kernels are checked, and nothing is timed. */
+ * opens the device, as it does not live through fork: a child looks which code object runs. What a simulated device
+ * takes is no time of a kernel: there kernels are checked, and nothing is timed. */
 #define _GNU_SOURCE
 #include "race.h"
 
@@ -16,26 +16,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- which image */
-typedef struct Found { int32_t image; char device[320]; RtError error; } Found;
+/* ---- which code object */
+typedef struct Found { int32_t object; char device[320]; RtError error; } Found;
 
 static void
-device_find(Race *r, const RtImage *const *images, int nimages, Found *f)
+device_find(Race *r, const RtCodeObject *const *objects, int nobjects, Found *f)
 {
 	RtHost *h = r->h;
 
-	f->image = -1;
-	if (!rt_host_open(h, images, nimages)) {
+	f->object = -1;
+	if (!rt_host_open(h, objects, nobjects)) {
 		f->error = h->error;
 		return;
 	}
-	for (int i = 0; i < nimages; i++)
-		f->image = images[i] == h->image ? i : f->image;
+	for (int i = 0; i < nobjects; i++)
+		f->object = objects[i] == h->object ? i : f->object;
 	snprintf(f->device, sizeof f->device, "%s", h->device_name);
 }
 
 bool
-race_device_open(Race *r, const RtImage *const *images, int nimages)
+race_device_open(Race *r, const RtCodeObject *const *objects, int nobjects)
 {
 	RtHost *h = r->h;
 	Found *f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -45,21 +45,21 @@ race_device_open(Race *r, const RtImage *const *images, int nimages)
 	if (pid < 0)
 		return rt_fail(&h->error, "a process that looks for the device: %s", strerror(errno));
 	if (pid == 0) {
-		device_find(r, images, nimages, f);
+		device_find(r, objects, nobjects, f);
 		_exit(0);
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	if (status || f->image < 0) {
+	if (status || f->object < 0) {
 		if (!status)
 			h->error = f->error;
 		return status ? rt_fail(&h->error, "the process that looked for the device has died") : false;
 	}
 	r->device_name = rt_printf("%s", f->device);
 	r->simulated = strncmp(f->device, "simulated", 9) == 0;
-	r->device = images[f->image]->device;
+	r->device = objects[f->object]->device;
 	h->opt.command = RT_C_INFO;              /* which asks nothing of the device */
-	bool good = rt_host_open(h, &images[f->image], 1);
+	bool good = rt_host_open(h, &objects[f->object], 1);
 
 	h->opt.command = RT_C_BENCH;
 	munmap(f, sizeof *f);
@@ -71,7 +71,7 @@ race_device_ready(Race *r)
 {
 	RtHost *h = r->h;
 	char word[512];
-	const char *missing = r->device->ready(h) ? r->device->missing(h, h->image, word, sizeof word) : "";
+	const char *missing = r->device->ready(h) ? r->device->missing(h, h->object, word, sizeof word) : "";
 
 	return !missing || (*missing && rt_fail(&h->error, "%s needs %s", h->device_name, missing));
 }

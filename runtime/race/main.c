@@ -1,6 +1,6 @@
 /* main.c: main() of a racing program: the command race; every other goes to the program as it is without.
  *
- * In: the command line, an image with "races".   Out: a journal (journal.c), a line for each kernel that won, exit
+ * In: the command line, a code object with "races".   Out: a journal (journal.c), a line for each kernel that won, exit
  * status: 0 the race is over or its time is, 1 it cannot go on, 2 wrong usage, 128 and a signal's number after one.
  * README.md says what is measured. Here: options, the two processes' common life, and which death is whose. */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int rt_race_main(int argc, char **argv, const RtImage *const *images, int nimages);
+int rt_race_main(int argc, char **argv, const RtCodeObject *const *objects, int nobjects);
 
 /* ---- options */
 typedef enum RaceOpt { OPT_TEXT, OPT_SPAN, OPT_NUMBER, OPT_RUNGS, OPT_FLAG, OPT_GRAPH } RaceOpt;
@@ -566,18 +566,19 @@ race_run(Race *r)
 
 /* ---- before and behind it */
 static bool
-race_prepare(Race *r, const RtImage *const *images, int nimages)
+race_prepare(Race *r, const RtCodeObject *const *objects, int nobjects)
 {
 	RtHost *h = r->h;
 	RtError *e = &h->error;
 	const RaceTable *t = &r->table;
 
-	if (nimages && images[0]->device ? !race_device_open(r, images, nimages) : !rt_host_open(h, images, nimages))
+	if (nobjects && objects[0]->device ? !race_device_open(r, objects, nobjects)
+	                                   : !rt_host_open(h, objects, nobjects))
 		return false;
-	if (h->image->call)
+	if (h->object->call)
 		return rt_fail(e, "an interpreter has no kernels that race");
 	r->checks = r->checks || (r->simulated && !r->costs_path);
-	if (!race_table_read(&r->table, r->which, &h->program, h->image, e))
+	if (!race_table_read(&r->table, r->which, &h->program, h->object, e))
 		return false;
 	if (r->costs_path && !(r->costs = race_costs_read(r->costs_path, e)))
 		return false;
@@ -607,12 +608,12 @@ race_prepare(Race *r, const RtImage *const *images, int nimages)
 }
 
 static int
-race_all(Race *r, const RtImage *const *images, int nimages)
+race_all(Race *r, const RtCodeObject *const *objects, int nobjects)
 {
 	const char *end;
 
 	race_catch();
-	if (!race_prepare(r, images, nimages))
+	if (!race_prepare(r, objects, nobjects))
 		return rt_die(r->h);
 	r->begun = r->costs ? 0 : (int64_t)(rt_now() * 1e9) - r->spent;
 	bool good = r->done || race_run(r);
@@ -634,13 +635,13 @@ race_all(Race *r, const RtImage *const *images, int nimages)
 }
 
 int
-rt_race_main(int argc, char **argv, const RtImage *const *images, int nimages)
+rt_race_main(int argc, char **argv, const RtCodeObject *const *objects, int nobjects)
 {
 	Race *r;
 	int status;
 
 	if (argc < 2 || strcmp(argv[1], "race") != 0)
-		return rt_main(argc, argv, images, nimages);
+		return rt_main(argc, argv, objects, nobjects);
 	r = rt_alloc(sizeof *r);
 	r->h = rt_alloc(sizeof *r->h);
 	r->h->opt = (RtOptions){.command = RT_C_BENCH,
@@ -658,7 +659,7 @@ rt_race_main(int argc, char **argv, const RtImage *const *images, int nimages)
 	r->h->start = rt_now();
 	status = race_read_options(r, argc, argv);
 	if (status < 0)
-		status = race_all(r, images, nimages);
+		status = race_all(r, objects, nobjects);
 	race_journal_close(r);
 	return status;
 }

@@ -38,7 +38,7 @@ typedef struct RaceTable {
 	RaceUnit *unit; int nunit;
 	int most;                            /* texts of a record */
 } RaceTable;
-bool race_table_read(RaceTable *t, int which, const RtProgram *p, const RtImage *image, RtError *e);
+bool race_table_read(RaceTable *t, int which, const RtProgram *p, const RtCodeObject *object, RtError *e);
 
 /* ---------------------------------------------------------------- times that no clock gave (costs.c) */
 typedef enum RaceFault {
@@ -97,10 +97,10 @@ _Noreturn void race_worker_lost(Race *r);                 /* the device failed, 
 void race_check_group(Race *r, int group);                /* in the worker: every kernel whose verdict is unknown */
 
 /* ---------------------------------------------------------------- a device (device.c) */
-/* Chooses the image, and reads its descriptor: the device itself is the worker's alone, as it does not live through
- * fork. False after rt_fail. */
-bool race_device_open(Race *r, const RtImage *const *images, int nimages);
-bool race_device_ready(Race *r);                          /* in the worker: the device, with the image's code */
+/* Chooses the code object, and reads its descriptor: the device itself is the worker's alone, as it does not live
+ * through fork. False after rt_fail. */
+bool race_device_open(Race *r, const RtCodeObject *const *objects, int nobjects);
+bool race_device_ready(Race *r);                          /* in the worker: the device, with the code object's code */
 /* In the worker: a call of the graph, unit by unit; nanoseconds are added to ns. False: a check has failed. */
 bool race_device_units(Race *r, const int32_t *order, int64_t *ns);
 

@@ -1,7 +1,7 @@
 /* table.c: the descriptor's "races" of a graph: which groups have several kernels, and which share a record.
  *
- * In: a program and its image.   Out: records, groups and units (race.h). Refuses what would make the worker write
- * outside the arena, kernels that the image has not, and groups whose own rows do not stand together. */
+ * In: a program and its code object.   Out: records, groups and units (race.h). Refuses what would make the worker
+ * write outside the arena, kernels that the code object has not, and groups whose own rows do not stand together. */
 #include "race.h"
 
 #include <string.h>
@@ -112,7 +112,7 @@ table_split(RaceRows *rows)
 enum { TABLE_TEXTS = 1024 };               /* of a record */
 
 static bool
-table_variants(RaceTable *t, RaceGroup *g, RaceRecord *r, const Json *list, const RtImage *image, RtError *e)
+table_variants(RaceTable *t, RaceGroup *g, RaceRecord *r, const Json *list, const RtCodeObject *object, RtError *e)
 {
 	g->rows = rt_alloc(sizeof *g->rows * TABLE_TEXTS);
 	for (const Json *o = list ? list->child : NULL; o; o = o->next) {
@@ -127,7 +127,7 @@ table_variants(RaceTable *t, RaceGroup *g, RaceRecord *r, const Json *list, cons
 				return rt_fail(e, "group %s: bad rows", g->name);
 			continue;
 		}
-		if (!rt_program_rows(&rows, rt_json_get(o, "rows"), image->nkernel, e))
+		if (!rt_program_rows(&rows, rt_json_get(o, "rows"), object->nkernel, e))
 			return false;
 		g->rows[k] = (RaceRows){.row = rows.row, .n = rows.nrow};
 		table_split(&g->rows[k]);
@@ -146,7 +146,7 @@ table_place(RacePlace *to, const Json *o, const RtProgram *p)
 }
 
 static bool
-table_group(RaceTable *t, const Json *o, const RtProgram *p, const RtImage *image, int groups, RtError *e)
+table_group(RaceTable *t, const Json *o, const RtProgram *p, const RtCodeObject *object, int groups, RtError *e)
 {
 	RaceGroup *g = &t->group[t->ngroup];
 	RaceRecord *r = table_record(t, rt_json_str(o, "record", ""), groups);
@@ -161,7 +161,7 @@ table_group(RaceTable *t, const Json *o, const RtProgram *p, const RtImage *imag
 	    !table_places(&g->write, &g->nwrite, rt_json_get(o, "writes"), p))
 		return rt_fail(e, "group %s: a place lies outside the arena", g->name);
 	r->group[r->ngroup++] = t->ngroup++;
-	return table_variants(t, g, r, rt_json_get(o, "variants"), image, e);
+	return table_variants(t, g, r, rt_json_get(o, "variants"), object, e);
 }
 
 /* Eight operations a byte: about what a CPU computes while its memory delivers one. */
@@ -206,13 +206,13 @@ table_units(RaceTable *t)
 }
 
 bool
-race_table_read(RaceTable *t, int which, const RtProgram *p, const RtImage *image, RtError *e)
+race_table_read(RaceTable *t, int which, const RtProgram *p, const RtCodeObject *object, RtError *e)
 {
 	static const char *const what[] = {
 	        [RT_G_TRAIN] = "training step", [RT_G_EVAL] = "evaluation", [RT_G_INFER] = "inference"};
 	char why[128];
 	JsonDoc *doc;
-	const Json *o = rt_json_parse(image->program, strlen(image->program), &doc, why, sizeof why),
+	const Json *o = rt_json_parse(object->program, strlen(object->program), &doc, why, sizeof why),
 	           *list = rt_json_get(rt_json_get(rt_json_get(o, "graphs"), p->graph[which].name), "races");
 	int n = list ? (int)list->n : 0;
 
@@ -231,7 +231,7 @@ race_table_read(RaceTable *t, int which, const RtProgram *p, const RtImage *imag
 	t->record = rt_alloc(sizeof *t->record * (size_t)n);
 	t->group = rt_alloc(sizeof *t->group * (size_t)n);
 	for (const Json *x = list->child; x; x = x->next)
-		if (!table_group(t, x, p, image, n, e))
+		if (!table_group(t, x, p, object, n, e))
 			return rt_context(e, "the program's descriptor");
 	table_units(t);
 	return true;

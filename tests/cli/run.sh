@@ -444,7 +444,7 @@ t "matrix tiles or else f16 or else this machine" 0 '' "$mantou" build --precisi
 t "the first that runs" 0 '' "$dir/three" train --steps 2 --no-save --quiet
 if ! grep -qw amx_tile /proc/cpuinfo; then
 	t "matrix tiles alone" 0 '' "$mantou" build --precision mixed --arch sapphirerapids "$net" -o "$dir/tiles"
-	t "a CPU without them" 1 'runs none of the program.s images: image 1 of 1 needs (amx|avx)' "$dir/tiles" train --steps 2 --no-save
+	t "a CPU without them" 1 'runs none of the program.s code objects: code object 1 of 1 needs (amx|avx)' "$dir/tiles" train --steps 2 --no-save
 fi
 t "two archs run" 0 '' "$dir/two" train --steps 2 --no-save --quiet
 

@@ -194,8 +194,8 @@ main(int argc, char **argv)
 	static RtCode code[8];
 	static RtModule module[8];
 	static const int32_t from[6];
-	static RtImage image[8];
-	const RtImage *images[8];
+	static RtCodeObject image[8];
+	const RtCodeObject *images[8];
 	int n = 0;
 
 	for (arch = strtok_r(archs, " ", &rest); arch && n < 8; arch = strtok_r(NULL, " ", &rest), n++) {
@@ -208,7 +208,7 @@ main(int argc, char **argv)
 		                   .block = block,
 		                   .shared = shared,
 		                   .from = from};
-		image[n] = (RtImage){.version = RT_VERSION,
+		image[n] = (RtCodeObject){.version = RT_VERSION,
 		                     .nkernel = 6,
 		                     .program = program,
 		                     .needs = "",

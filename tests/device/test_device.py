@@ -169,15 +169,15 @@ def bad_drivers():
     bad("libcuda.so.1 has no cuGraphAddKernelNode_v2: the driver is too old",
         MANTOU_SIM_MISSING="cuGraphAddKernelNode_v2")
     bad("libcuda.so.1 has no cuLaunchKernel: it is no driver", MANTOU_SIM_MISSING="cuLaunchKernel")
-    bad(".*capability 7.5\) runs none .*: image 1 of 1 needs compute capability 8.0 or more; build with",
+    bad(".*capability 7.5\) runs none .*: code object 1 of 1 needs compute capability 8.0 or more; build with",
         MANTOU_SIM_SM="75")
-    bad(".*image 1 of 1 needs a driver for CUDA 13.0, this one is for 12.4; build with another --arch, for an older "
-        "driver with its CUDA's NVRTC", MANTOU_SIM_DRIVER="12040")
+    bad(".*code object 1 of 1 needs a driver for CUDA 13.0, this one is for 12.4; build with another --arch, for an "
+        "older driver with its CUDA's NVRTC", MANTOU_SIM_DRIVER="12040")
     for arch, sm, text in (("sm_90a", "80", "9.0 exactly"), ("sm_80", "90", "8.0 to 8.9"),
                            ("sm_86", "80", "8.6 to 8.9")):
         bad(".*needs compute capability " + text, RTI_ARCH=arch, RTI_COMPILE="compute_80", MANTOU_SIM_SM=sm)
-    bad(r".*capability 8.0\) runs none of the program's images: image 1 of 2 needs compute capability 9.0 exactly; "
-        r"image 2 of 2 needs compute capability 8.6 to 8.9;",
+    bad(r".*capability 8.0\) runs none of the program's code objects: code object 1 of 2 needs compute capability 9.0 "
+        r"exactly; code object 2 of 2 needs compute capability 8.6 to 8.9;",
         RTI_ARCH="sm_90a sm_86", RTI_COMPILE="compute_80", MANTOU_SIM_SM="80")
     train("--no-save", "--steps", "3", env={"RTI_ARCH": "sm_90a sm_86 compute_80", "RTI_COMPILE": "compute_80",
                                             "MANTOU_SIM_SM": "80"})

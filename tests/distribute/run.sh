@@ -291,17 +291,17 @@ sockets() {
 	ranks torchrun 3 b stats.mpi && same "torchrun, 3 ranks, statistics of the batch" stats.a b
 	ranks torchrun 5 b wide && same "torchrun, buckets, 5 ranks" wide.a b
 	ranks torchrun 3 half wide.so --stop 5 --every 2 && ranks torchrun 2 b wide.so --resume "$dir/half.st" && same "torchrun, --shard-optimizer: stopped with 3 ranks, resumed with 2" wide.a b
-	# processors that differ: the best image that all have, whichever rank has less
+	# CPUs that differ: the best code object that all have, whichever rank has less
 	build images wide --arch x86-64-v3,x86-64-v2 --distribute mpi
 	train v3 images --threads 1
 	MANTOU_WITHOUT=avx2 train v2 images --threads 1
-	if cmp -s "$dir/v2.st" "$dir/v3.st"; then bad "two images: the same bits, so nothing is shown"; else good; fi
+	if cmp -s "$dir/v2.st" "$dir/v3.st"; then bad "two code objects: the same bits, so nothing is shown"; else good; fi
 	for less in 0 2; do
 		rm -f "$dir/b.st"
 		tests/distribute/ranks torchrun 3 sh -c '[ $RANK != '$less' ] || export MANTOU_WITHOUT="fma avx2"; exec "$0" train --steps 8 --save "$1"' "$dir/images" "$dir/b.st" >"$dir/out" 2>&1
-		same "processors that differ, rank $less" v2 b
+		same "CPUs that differ, rank $less" v2 b
 	done
-	if [ "$(grep -c 'note: processors differ: the image for x86-64-v2 is the best that all have' "$dir/out")" = 1 ]; then good; else bad "processors that differ: $(head -n 3 "$dir/out")"; fi
+	if [ "$(grep -c 'note: the CPUs differ: the code object for x86-64-v2 is the best that all have' "$dir/out")" = 1 ]; then good; else bad "CPUs that differ: $(head -n 3 "$dir/out")"; fi
 	fails "torchrun: more ranks than shards" 2 '5 processes are more than the model.s 4 shards' $run 5 "$dir/slow" train --no-save
 	fails "torchrun: a program for one" 2 'torchrun started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
 	fails "torchrun: other options" 1 'the ranks do not agree: --seed is 0 on rank 0 .*, 1 on rank 1' $run 2 sh -c 'exec "$0" train --no-save --seed $RANK' "$dir/slow"

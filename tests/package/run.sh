@@ -37,7 +37,7 @@ ok "pkg-config" sh -c '[ "$(pkg-config --define-variable=prefix="$2" --variable=
 cat >"$dir/use.c" <<'END'
 #include <rt.h>
 #include <stddef.h>
-int main(int argc, char **argv) { const RtImage *const none = NULL; return rt_main(argc, argv, &none, 0) == 1 ? 0 : 1; }
+int main(int argc, char **argv) { const RtCodeObject *const none = NULL; return rt_main(argc, argv, &none, 0) == 1 ? 0 : 1; }
 END
 ok "a C program with the headers and the runtime" sh -c 'gcc -o "$3/use" "$3/use.c" $(pkg-config --cflags --libs --define-variable=prefix="$2" "$1") && "$3/use" info' - "$pc" "$dir/moved" "$dir"
 man=$dir/moved/share/man/man1

@@ -434,14 +434,14 @@ int
 main(int argc, char **argv)
 {
 	int accumulate = atoi(env("RTI_ACCUMULATE", "1"));
-	RtImage image = {.version = RT_VERSION,
+	RtCodeObject image = {.version = RT_VERSION,
 	                 .nkernel = 6,
 	                 .needs = env("RTI_NEEDS", ""),
 	                 .kernel = kernels,
 	                 .train = accumulate > 1 ? train_accumulate : train,
 	                 .eval = eval,
 	                 .infer = infer};
-	const RtImage *images[] = {&image};
+	const RtCodeObject *images[] = {&image};
 
 	image.program = describe(accumulate);
 	return rt_main(argc, argv, images, 1);

@@ -139,7 +139,7 @@ for net in {**NETS, **SHARDED}:
 
 @test
 def other_architectures():
-    """The same program for another card: its own kernels, the same bounds; of two images the best that runs."""
+    """The same program for another card: its own kernels, the same bounds; of two code objects the best that runs."""
     for arch, sm, net, precision in (("sm_75", "75", "resnet", "f16"), ("sm_90a", "90", "gpt", "bf16")):
         image = program(net, precision, "cuda", "--arch", arch, *PTX)
         train(image, "other", MANTOU_SIM_SM=sm)
@@ -171,8 +171,8 @@ def by_wgmma():
                            capture_output=True, text=True)
         kinds = [len(re.findall('"%s{' % k, r.stdout)) for k in ("wgmma", "mma")]
         assert kinds[0] > 20 and kinds[0] > 3 * kinds[1], (kinds, len(records), r.stderr)
-        # the simulated device takes PTX alone, which the last image has; machine code of both and all that may go wrong
-        # for the first precision, as it knows none
+        # the simulated device takes PTX alone, which the last code object has; machine code of both and all that may go
+        # wrong for the first precision, as it knows none
         archs = PTX + ["--arch", "sm_90a"] if second else ["--arch", "sm_80,sm_90a"]
         image = program("eights", precision, "cuda", *archs, "--tuning", "wgmma.tune")
         train(image, "eights")

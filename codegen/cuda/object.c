@@ -1,6 +1,7 @@
-/* image.c: the object of one CUDA image: data alone, written by LLVM for the machine that will call the device.
+/* object.c: the object file of one CUDA code object: data alone, written by LLVM for the machine that will call the
+ * device.
  *
- * In: the descriptor's text, cubins, PTX or none, the functions.   Out: an object with RtCode and RtImage
+ * In: the descriptor's text, cubins, PTX or none, the functions.   Out: an object with RtCode and RtCodeObject
  * (runtime/rt.h), field by field. The address of rt_cuda, the runtime's half of this target, is in it: that draws
  * librtcuda.a into the executable. */
 #include "cuda.h"
@@ -15,10 +16,10 @@
 #include <llvm-c/TargetMachine.h>
 
 typedef LLVMValueRef V;
-typedef struct Image { LLVMContextRef cx; LLVMModuleRef mod; LLVMTypeRef i32, i64, ptr; } Image;
+typedef struct Object { LLVMContextRef cx; LLVMModuleRef mod; LLVMTypeRef i32, i64, ptr; } Object;
 
 static V
-constant(Image *m, V x, bool private, const char *name)
+constant(Object *m, V x, bool private, const char *name)
 {
 	V g = LLVMAddGlobal(m->mod, LLVMTypeOf(x), name);
 
@@ -30,7 +31,7 @@ constant(Image *m, V x, bool private, const char *name)
 }
 
 static V
-bytes(Image *m, const char *at, size_t n, bool zero, unsigned align)
+bytes(Object *m, const char *at, size_t n, bool zero, unsigned align)
 {
 	V g = constant(m, LLVMConstStringInContext2(m->cx, at, n, !zero), true, "bytes");
 
@@ -46,7 +47,7 @@ number(LLVMTypeRef t, int64_t x)
 
 /* A gzip file of it: kernels of equal structure leave a third or less. *n: its bytes. */
 static V
-packed(Image *m, Arena *a, const Buf *b, bool zero, int64_t *n)
+packed(Object *m, Arena *a, const Buf *b, bool zero, int64_t *n)
 {
 	size_t room = b->n + zero + b->n / 1000 + 256;
 	z_stream z = {.next_in = (Bytef *)b->at, .avail_in = (uInt)(b->n + zero), .avail_out = (uInt)room};
@@ -63,11 +64,11 @@ packed(Image *m, Arena *a, const Buf *b, bool zero, int64_t *n)
 
 /* RtModule: code, packed, ptx, ptx_packed. */
 static V
-image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
+object_modules(Object *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 {
 	V *module = arena_array(a, V, parts), null = LLVMConstNull(m->ptr);
 
-	static_assert(sizeof(RtModule) == 4 * 8, "the RtModule that image.c writes is not that of rt.h");
+	static_assert(sizeof(RtModule) == 4 * 8, "the RtModule that object.c writes is not that of rt.h");
 	for (int k = 0; k < parts; k++) {
 		int64_t n = 0, ptx_n = 0;
 		V code = job[k].cubin ? packed(m, a, &job[k].cubin_out, false, &n)
@@ -82,7 +83,7 @@ image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 
 /* RtCode: arch, ptx_arch, ptx_version, module, nmodule, name, block, shared, from, team. */
 static V
-image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *job, int parts)
+object_code(Object *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	uint32_t n = p->fn.n;
 	V *name = arena_array(p->a, V, n), *block = arena_array(p->a, V, n), *shared = arena_array(p->a, V, n),
@@ -108,7 +109,7 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 	V f[] = {bytes(m, arch, strlen(arch), true, 1),
 	         both ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
 	         number(m->i64, version),
-	         image_modules(m, p->a, job, parts, both),
+	         object_modules(m, p->a, job, parts, both),
 	         number(m->i64, parts),
 	         constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
 	         constant(m, LLVMConstArray2(m->i32, block, n), true, "block"),
@@ -116,12 +117,12 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 	         constant(m, LLVMConstArray2(m->i32, from, n), true, "from"),
 	         constant(m, LLVMConstArray2(m->i32, team, n), true, "team")};
 
-	static_assert(sizeof(RtCode) == 10 * 8, "the RtCode that image.c writes is not that of rt.h");
+	static_assert(sizeof(RtCode) == 10 * 8, "the RtCode that object.c writes is not that of rt.h");
 	return constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), true, "code");
 }
 
 static void
-image_fill(Image *m, const CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts)
+object_fill(Object *m, const CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	V null = LLVMConstNull(m->ptr);
 	V f[] = {number(m->i32, RT_VERSION),
@@ -134,19 +135,20 @@ image_fill(Image *m, const CuProgram *p, const char *json, const EmitOptions *o,
 	         null,
 	         null,
 	         null,
-	         image_code(m, p, o, job, parts),
+	         object_code(m, p, o, job, parts),
 	         LLVMAddGlobal(m->mod, m->ptr, "rt_cuda")};
 
-	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that image.c writes is not that of rt.h");
+	static_assert(sizeof(RtCodeObject) == 2 * 4 + 10 * 8,
+	              "the RtCodeObject that object.c writes is not that of rt.h");
 	constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), false,
-	         arena_printf(p->a, "mantou_image_%d", o->index));
+	         arena_printf(p->a, "mantou_object_%d", o->index));
 }
 
 const char *
-cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out)
+cuda_object(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out)
 {
 	const char *triple = "x86_64-pc-linux-gnu", *error = NULL;
-	Image m = {.cx = LLVMContextCreate()};
+	Object m = {.cx = LLVMContextCreate()};
 	LLVMTargetMachineRef tm = NULL;
 	LLVMMemoryBufferRef mb = NULL;
 	LLVMTargetRef t;
@@ -156,17 +158,18 @@ cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob 
 	LLVMInitializeX86Target();
 	LLVMInitializeX86TargetMC();
 	LLVMInitializeX86AsmPrinter();
-	m.mod = LLVMModuleCreateWithNameInContext("image", m.cx);
+	m.mod = LLVMModuleCreateWithNameInContext("object", m.cx);
 	m.i32 = LLVMInt32TypeInContext(m.cx);
 	m.i64 = LLVMInt64TypeInContext(m.cx);
 	m.ptr = LLVMPointerTypeInContext(m.cx, 0);
 	LLVMSetTarget(m.mod, triple);
-	image_fill(&m, p, json, o, job, parts);
+	object_fill(&m, p, json, o, job, parts);
 	if (!LLVMGetTargetFromTriple(triple, &t, &msg))
 		tm = LLVMCreateTargetMachine(t, triple, "x86-64", "", LLVMCodeGenLevelNone, LLVMRelocPIC,
 		                             LLVMCodeModelDefault);
 	if (!tm || LLVMTargetMachineEmitToMemoryBuffer(tm, m.mod, LLVMObjectFile, &msg, &mb))
-		error = arena_printf(p->a, "LLVM could not write the image: %s", msg ? msg : "it has no x86-64 target");
+		error = arena_printf(p->a, "LLVM could not write the code object: %s",
+		                     msg ? msg : "it has no x86-64 target");
 	else
 		buf_put(out, LLVMGetBufferStart(mb), LLVMGetBufferSize(mb));
 	if (mb)
