@@ -100,11 +100,11 @@ put_units(Buf *b, const Machine *m)
 	if (m->sms) {
 		buf_printf(b, "%-20s %d of 32 bits to a thread; loads of up to %d bytes\n", "registers",
 		           m->vector_registers, m->vector_bytes);
-		buf_printf(b, "%-20s %g multiply-adds of f32 and %g loads of 32 bits, of a multiprocessor\n",
+		buf_printf(b, "%-20s %g FMAs of f32 and %g loads of 32 bits, of a multiprocessor\n",
 		           "in a cycle", m->fmas, m->loads);
 	} else {
 		buf_printf(b, "%-20s %d of %d bytes\n", "vector registers", m->vector_registers, m->vector_bytes);
-		buf_printf(b, "%-20s %g multiply-add%s and %g load%s of full vectors, of a core\n", "in a cycle",
+		buf_printf(b, "%-20s %g FMA%s and %g load%s of full vectors, of a core\n", "in a cycle",
 		           m->fmas, plural(m->fmas), m->loads, plural(m->loads));
 	}
 	buf_printf(b, "%-20s %.4g GHz: ", "nominal clock", m->hz / 1e9);

@@ -140,7 +140,7 @@ typedef void GradRule(struct Build *b, const struct Op *op, const Val *dout, con
 typedef const char *RefRule(struct RefCtx *cx, const struct Op *op);
 /* Composite ops: appends primitive ops to b and sets out[i]. */
 typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
-/* Floating point operations of one execution with a full batch: 2 for a multiply-add; NULL in a row: it computes
+/* Floating point operations of one execution with a full batch: 2 for an FMA; NULL in a row: it computes
  * nothing. */
 typedef double FlopsRule(const struct Graph *g, const struct Op *op);
 

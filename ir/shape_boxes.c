@@ -133,7 +133,7 @@ shape_roi_align_dx(Graph *g, Op *op, int *which)
 	return NULL;
 }
 
-/* Four multiply-adds a sample. */
+/* Four FMAs a sample. */
 double
 flops_roi_align(const Graph *g, const Op *op)
 {

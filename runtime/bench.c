@@ -403,7 +403,7 @@ bench_binds(double s, double f, double m)
 		return m > s ? "caches: the data stay near" : "memory";
 	if (s < SHORT * 1e-6)
 		return "its start: too short to fill the threads";
-	return f >= m ? "instructions that are no multiply-adds, or short loops"
+	return f >= m ? "instructions that are no FMAs, or short loops"
 	              : "access by small pieces, or instructions";
 }
 

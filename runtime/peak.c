@@ -1,12 +1,12 @@
-/* peak.c: the machine's peaks, measured with all threads at once: multiply-adds in independent chains in registers;
+/* peak.c: the machine's peaks, measured with all threads at once: FMAs in independent chains in registers;
  * bytes of memory in a sum of two
  * vectors (STREAM's add: two read, one written past the caches; McCalpin 1995), which no elementwise kernel can pass
  * for long.
  *
  * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16
- * also the bf16 dot products and the f16 multiply-adds of AVX-512 and the products of tiles (AMX) where their code
+ * also the bf16 dot products and the f16 FMAs of AVX-512 and the products of tiles (AMX) where their code
  * object asks for them and the CPU has them: the largest result counts. The best of several short samples, because
- * machines are shared. Two operations per multiply-add. */
+ * machines are shared. Two operations per FMA. */
 #include "host.h"
 
 #include <stdlib.h>

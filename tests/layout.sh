@@ -106,9 +106,10 @@ check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$
 # Words that the field has another for: CPU, images, L1, L2, L3.
 check "words" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/layout\.sh$' |
 	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level cache' 2>/dev/null | head -n 10)"
-# Transposed, not turned; Winograd.
-check "words of code" "$(echo "$files" | grep -E '^(codegen/cpu|ir|passes|frontend|runtime)/.*\.([chly]|def)$' |
-	xargs grep -niwE 'turned|minimal filtering' 2>/dev/null | grep -viE 'turned (away|together)' | head -n 10)"
+# Transposed, not turned; Winograd; FMA; a code object is no image.
+check "words of code" "$(echo "$files" | grep -E '^(codegen|ir|passes|frontend|runtime)/.*\.([chly]|cu|def)$' |
+	xargs grep -niwE 'turned|minimal filtering|multiply-adds?|RtImage|(processors?|pictures?) (may|of|have|has|is|are)' 2>/dev/null |
+	grep -viE 'turned (away|together)' | head -n 10)"
 check "simulated devices" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/(layout\.sh|golden/|gradient/)' |
 	xargs grep -niE 'stand-ins? ?(for|driver|device|\.|,)|the stand-in' 2>/dev/null | head -n 10)"
 check "members of struct Target" "$(awk '/^typedef struct Target \{/ { open = 1 } /^} Target;/ { open = 0 } open && /^\t[a-zA-Z].*;/ { n++ }

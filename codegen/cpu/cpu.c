@@ -547,7 +547,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	return error;
 }
 
-/* The plain kernel adds into one number: a multiply-add begins when the one before has ended, and vectors are of no
+/* The plain kernel adds into one number: an FMA begins when the one before has ended, and vectors are of no
  * use. Of Zen 4's 118 GFLOP/s a core it reached 1.3 to 1.9. */
 static double
 cpu_product_rate(const Target *t, const Rates *r, const char *kernel)

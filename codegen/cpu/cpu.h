@@ -24,8 +24,8 @@ typedef struct Arch {
 	const char *name, *cpu, *features, *needs;
 	int vector_bytes;
 	bool round_bf16;         /* rounds vectors of f32 to bf16 */
-	bool dot_bf16;           /* dot products of bf16 pairs at more than the rate of f32 multiply-adds */
-	bool fma_f16;            /* multiply-adds of f16 at twice that rate */
+	bool dot_bf16;           /* dot products of bf16 pairs at more than the rate of f32 FMAs */
+	bool fma_f16;            /* FMAs of f16 at twice that rate */
 	bool tiles;              /* AMX with bf16 */
 	bool emulated;           /* for tests: those instructions are calls of C functions, and no user can name it */
 	Machine machine;

@@ -94,7 +94,7 @@ cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	return x->rank == 4;
 }
 
-/* Of f32 single numbers are as good: multiply-adds are what takes the time. */
+/* Of f32 loads of one element are as good: FMAs are what takes the time. */
 static int
 cuda_conv_chunk(const Target *t, const Graph *g, const Op *op, const SelectCx *cx)
 {
@@ -370,7 +370,7 @@ cuda_arithmetic(const Target *t, const char *arch, DType narrow)
 	if (narrow == DT_bf16)
 		return cuda_mixed_dtype(t, arch) == DT_bf16
 		               ? "bf16 tensors, matrix instructions of bf16, f32 sums"
-		               : "bf16 tensors, f32 multiply-adds: this architecture has no instruction for bf16";
+		               : "bf16 tensors, f32 FMAs: this architecture has no instruction for bf16";
 	return "f16 tensors, matrix instructions of f16, f32 sums";
 }
 

@@ -2,7 +2,7 @@
  *
  * In: an op and indices of its result.   Out: a cell: a variable that loops over the summed axes have filled.
  * Gradients are gathered: an element asks every tap of a filter that holds it, so no two threads write one element.
- * Sums are one chain of multiply-adds in f32 (f64 of f64), in the order of the loops. */
+ * Sums are one chain of FMAs in f32 (f64 of f64), in the order of the loops. */
 #include "cuda.h"
 #include <string.h>
 

@@ -532,7 +532,7 @@ t "check -D" 0 'f32\[16,12\]' "$mantou" check -D width=12 "$net"
 # The machine of an architecture, of which no figure follows from the host; sizes that are read stand beside them.
 t "info --machine" 0 '^declared as +EPYC 9654$' "$mantou" info --machine --arch znver4
 t "its caches" 0 '^L1 +32 KiB .*of a core$' "$mantou" info --machine --arch znver4
-t "its units" 0 '^in a cycle +1 multiply-add and 1 load of full vectors, of a core$' "$mantou" info --machine --arch znver4
+t "its units" 0 '^in a cycle +1 FMA and 1 load of full vectors, of a core$' "$mantou" info --machine --arch znver4
 t "its peak" 0 '^nominal clock +2.4 GHz: 76.8 GFLOP/s of f32 a core$' "$mantou" info --machine --arch znver4
 t "columns of the budget" 0 '^weight gradients +tiles of 4 vectors, sums of 256 steps a pass, operands copied$' "$mantou" info --machine --arch emeraldrapids
 t "which another row has not" 0 '^weight gradients +tiles of 4 vectors, whole rows of pixels a pass$' "$mantou" info --machine --arch znver5
@@ -559,8 +559,8 @@ t "--machine of another command" 2 "a file is missing|is no value for '--machine
 t "info --json" 0 '' "$mantou" info --json "$net"
 ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
 gflops() { "$mantou" info --json --arch $1 "$net" | sed -n 's/.*"threads": [1-9].*"gflops": \([0-9.]*\),.*/\1/p'; }
-# Both run here, at a clock that may differ from one to the other; one begins half as many multiply-adds.
-# Without fused multiply-adds a product and a sum, in microkernels as everywhere: no call for each lane.
+# Both run here, at a clock that may differ from one to the other; one begins half as many FMAs.
+# Without FMA a product and a sum, in microkernels as everywhere: no call for each lane.
 for a in x86-64 x86-64-v2; do
 	"$mantou" build models/lenet.net --arch $a -o "$dir/lenet.$a" >/dev/null 2>&1
 	ok "no call of fmaf: $a" sh -c "'$mantou' build models/lenet.net --arch $a --emit asm -o - | grep -q mulps && ! '$mantou' build models/bert-small.net --arch $a --emit asm -o - | grep -E 'call.*(fmaf?|floorf?|rintf?)@'"
@@ -603,7 +603,7 @@ ok "a forecast counts with the architecture's units" awk "BEGIN { exit !($(gflop
 t "info bf16" 0 'precision +bf16: bf16 tensors' "$mantou" info --precision bf16 "$net"
 t "info bf16 --json" 0 '"arithmetic": "bf16 tensors' "$mantou" info --json --precision bf16 "$net"
 t "info of matrix tiles" 0 'precision +mixed: bf16 tensors, matrix tiles' "$mantou" info --precision mixed --arch sapphirerapids "$net"
-t "info of f16 sums" 0 'precision +mixed: f16 tensors, f16 multiply-adds' "$mantou" info --precision mixed --arch sapphirerapids-noamx "$net"
+t "info of f16 sums" 0 'precision +mixed: f16 tensors, f16 FMAs' "$mantou" info --precision mixed --arch sapphirerapids-noamx "$net"
 t "info mixed" 0 'precision +mixed: (f32: nothing|bf16 tensors|f16 tensors)' "$mantou" info --precision mixed "$net"
 t "precision disabled" 0 '' sh -c "! '$mantou' dump --stage scheduled --precision f16 --disable precision '$net' | grep -q 'loss_scale\|: f16\[' "
 t "explain says where 16 bits are" 0 'precision.contract' "$mantou" explain --json --precision bf16 "$net"

@@ -7,7 +7,7 @@
  * their variances times the squares of its slopes. For a contraction the reference's own rule gives the sums that are
  * needed: over the operands' squares, and over ones where they are not zero, which counts the products.
  *
- * A sum of f16 multiply-adds (micro_fp16.c) is rounded with each product: two chains of every second one, which are
+ * A sum of f16 FMAs (micro_fp16.c) is rounded with each product: two chains of every second one, which are
  * added after FLUSH products. After j of n products a chain holds about j/n of the sum, and the square root of j/n of
  * the sum of squares beside. All other sums are of f32, in whatever order: a chain of n, with room for what Winograd's
  * and Strassen's algorithms lose.

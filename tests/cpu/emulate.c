@@ -1,13 +1,13 @@
-/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated CPUs of
+/* emulate.c: matrix tiles (AMX with bf16) and f16 FMAs in C, for kernels of the emulated CPUs of
  * codegen/cpu/emit/llvm.c.
  *
  * In: the operands of the instruction.   Out: what the instruction leaves, after Intel's manual (Software Developer's
  * Manual, volume 2: LDTILECFG, TILELOADD, TILEZERO, TDPBF16PS, TILESTORED, TILERELEASE; VFMADD231PH):
  * - a tile has the rows and bytes of a row that the configuration says; loads and products clear what lies behind them;
- * - TDPBF16PS sums products of even and of odd k of a row each in f32 by fused multiply-add, adds the two, then adds
+ * - TDPBF16PS sums products of even and of odd k of a row each in f32 by FMA, adds the two, then adds
  * that to the tile,
  *    rounds to nearest, takes subnormal numbers for zero and gives none;
- *  - an f16 multiply-add is rounded once, subnormal numbers as they are.
+ *  - an f16 FMA is rounded once, subnormal numbers as they are.
  * Stops the program where the CPU would fault: no configuration, one that is not valid, shapes that do not
  * fit. */
 #include "harness.h"

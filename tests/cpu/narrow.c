@@ -1,7 +1,7 @@
 /* narrow.c: contractions of 16 bits on CPUs that this machine may not be.
  *
  * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
- * - code for each CPU with matrix tiles or f16 multiply-adds holds those instructions, and none of the other
+ * - code for each CPU with matrix tiles or f16 FMAs holds those instructions, and none of the other
  * kind;
  *  - a kernel's text is refused for CPUs that lack its instructions;
  * - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the
@@ -102,7 +102,7 @@ test_instructions(Arena *a, Diags *d)
 		check(!strstr(bf16, "tdpbf16ps") == !arch->tiles, "matrix tiles for bf16", names[i]);
 		check(!strstr(bf16, "ldtilecfg") == !arch->tiles && !strstr(bf16, "tilerelease") == !arch->tiles,
 		      "their configuration", names[i]);
-		check(strstr(f16, "vfmadd231ph") != NULL, "f16 multiply-adds", names[i]);
+		check(strstr(f16, "vfmadd231ph") != NULL, "f16 FMAs", names[i]);
 		check(!strstr(f16, "tileload"), "no tiles for f16", names[i]);
 		check(!strstr(bf16, "emulate_") && !strstr(f16, "emulate_"), "nothing emulated", names[i]);
 	}

@@ -18,7 +18,7 @@
  * size of what is computed (compare.c).
  * With --space (--space=N: N of them) such a group has each kernel in turn that Target.tuning.space names.
  * With --emulated the contractions of 16 bits run on the CPUs whose instructions emulate.c computes (matrix
- * tiles: bf16; f16 multiply-adds: f16), and the same modules are compiled for the CPUs that have them.
+ * tiles: bf16; f16 FMAs: f16), and the same modules are compiled for the CPUs that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values
  * are guard bytes, the arena ends at a page that faults, tasks run one by one in a shuffled order. */
 #define main numeric_main

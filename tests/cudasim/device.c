@@ -32,7 +32,7 @@ device_settings(void)
 {
 	Settings *s = &device.set;
 	const char *fail = getenv("MANTOU_SIM_FAIL"), *code = fail ? strchr(fail, ':') : NULL;
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (s->sm)
 		return;
@@ -41,7 +41,7 @@ device_settings(void)
 	s->blocks = (int)setting("MANTOU_SIM_BLOCKS", 0);
 	s->driver = (int)setting("MANTOU_SIM_DRIVER", 13000);
 	s->devices = setting("MANTOU_SIM_DEVICES", 1) != 0;
-	s->threads = (int)setting("MANTOU_SIM_THREADS", processors > 8 ? 8 : processors < 1 ? 1 : (uint64_t)processors);
+	s->threads = (int)setting("MANTOU_SIM_THREADS", cpus > 8 ? 8 : cpus < 1 ? 1 : (uint64_t)cpus);
 	s->memory = setting("MANTOU_SIM_MEMORY", 4ull << 30);
 	s->grain = setting("MANTOU_SIM_GRAIN", 2ull << 20);
 	s->seed = setting("MANTOU_SIM_SEED", 1);

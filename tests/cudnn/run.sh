@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/../.."
 group=cudnn
 . tests/sink/prepare.sh
-export STANDIN="$build/tests/cudnn"
+export SIMULATED="$build/tests/cudnn"
 python3 tests/cudnn/test_cudnn.py "$MANTOU" "$@" >"$tmp/out"
 cat "$tmp/out"
 tail -n 1 "$tmp/out" | grep -qE '^[0-9]+ passed' || echo "0 passed, 1 failed, 0 skipped"

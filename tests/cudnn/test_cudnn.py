@@ -1,5 +1,5 @@
 """test_cudnn.py MANTOU [TEST]: contractions that a tuning file gives to cuDNN: which it takes, what is said of the
-others, and executables with its plans on the simulated devices that MANTOU_LIBCUDA and STANDIN name. Standard library
+others, and executables with its plans on the simulated devices that MANTOU_LIBCUDA and SIMULATED name. Standard library
 only."""
 import json, os, re, subprocess, sys
 
@@ -10,9 +10,9 @@ import test_sink as sink
 from test_sink import Skip
 from numbers_near import bits, near, tensors
 
-MANTOU, STANDIN = sink.MANTOU, os.environ["STANDIN"]
+MANTOU, SIMULATED = sink.MANTOU, os.environ["SIMULATED"]
 REAL = dict(os.environ)                         # the library that is installed, if any
-os.environ["MANTOU_LIBCUDNN"] = os.path.join(STANDIN, "libcudnn.so.9")
+os.environ["MANTOU_LIBCUDNN"] = os.path.join(SIMULATED, "libcudnn.so.9")
 tests = []
 NETS = (("odd", "bf16"), ("odd", "f16"), ("resnet", "bf16"), ("resnet", "f16"), ("lenet", "bf16"), ("gpt", "f16"),
         ("gpt", "bf16"), ("lstm", "bf16"))
@@ -326,7 +326,7 @@ def errors_name_what_failed_and_the_way_out():
     image = program("lenet", "bf16")
     fails(image, "cuDNN was not found: /nowhere", MANTOU_LIBCUDNN="/nowhere")
     fails(image, "libcudnn_less.so is no cuDNN 9: it has no cudnnBackendExecute",
-          MANTOU_LIBCUDNN=os.path.join(STANDIN, "libcudnn_less.so"))
+          MANTOU_LIBCUDNN=os.path.join(SIMULATED, "libcudnn_less.so"))
     fails(image, r"cuDNN 91900 makes no plan of engine 7 for conv2d.* here: an execution plan: "
                  r"CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH \(3007\): engine 7 is for other devices",
                  MANTOU_DNN_REFUSE="7")

@@ -76,7 +76,7 @@ def test_mirrored_scaled():
 
 
 def test_training():
-    """Pictures without boxes are left out; what is mirrored is so with its boxes."""
+    """Images without boxes are left out; what is mirrored is so with its boxes."""
     drawn, text = sets()
     m = build(MODEL % ", flip = true")
     seen = set()

@@ -22,7 +22,7 @@ def images(m="m", train="train", test="train", rows=8, columns=8, channels=3, mo
 
 
 def evaluated(m, *more, **how):
-    """Pictures and labels of the test set."""
+    """Images and labels of the test set."""
     open("none.safetensors", "wb").write(struct.pack("<Q", 2) + b"{}")
     run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
     run([m, "infer", "--weights", "w.safetensors", "--data", ".", "--output", "image=i.npy", "--output", "label=l.npy",

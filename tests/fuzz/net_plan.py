@@ -15,7 +15,7 @@ FLAGS = {"x86-64-v3": ("avx2", "fma", "f16c"), "x86-64-v4": ("avx512f", "avx512b
          "sapphirerapids": ("amx_bf16", "avx512_fp16")}
 
 
-def processors():
+def architectures():
     """Architectures that this CPU runs."""
     try:
         with open("/proc/cpuinfo") as f:
@@ -25,7 +25,7 @@ def processors():
     return [a for a, need in FLAGS.items() if flags.issuperset(need)] or ["native"]
 
 
-ARCHS = processors()
+ARCHS = architectures()
 
 
 def entries(model, cuda=None, variants=2):

@@ -144,7 +144,7 @@ def there():
                                             timeout=30).stdout.strip() or None
         except subprocess.TimeoutExpired:
             found[module] = "not imported within 30 s"
-    return dict(found, python=sys.version.split()[0], processors=os.cpu_count(), commit=ABOUT["commit"],
+    return dict(found, python=sys.version.split()[0], cpus=os.cpu_count(), commit=ABOUT["commit"],
                 arch=ABOUT["arch"])
 
 

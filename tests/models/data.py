@@ -13,13 +13,13 @@ import zlib
 
 import numpy as np
 
-MOST, PICTURES = 6, 16
+MOST, IMAGES = 6, 16
 
 
 def squares(rng):
-    image = np.zeros((PICTURES, 1, 128, 128), np.uint8)
-    boxes, labels = np.zeros((PICTURES, MOST, 4), np.float32), np.full((PICTURES, MOST), -1, np.int32)
-    for i in range(PICTURES):
+    image = np.zeros((IMAGES, 1, 128, 128), np.uint8)
+    boxes, labels = np.zeros((IMAGES, MOST, 4), np.float32), np.full((IMAGES, MOST), -1, np.int32)
+    for i in range(IMAGES):
         for k in range(2):
             size = (20, 40)[k]
             x, y = rng.integers(0, 64 - size // 2) + 64 * k, rng.integers(0, 128 - size)
@@ -45,7 +45,7 @@ def coco(folder, image, boxes, labels):
     for part in "train2017", "val2017":
         os.makedirs(os.path.join(folder, part))
         images, marks = [], []
-        for i in range(PICTURES // 2):
+        for i in range(IMAGES // 2):
             name = "%d.png" % i
             png(os.path.join(folder, part, name), image[i, 0])
             images.append({"id": i, "file_name": name, "width": 128, "height": 128})
@@ -61,7 +61,7 @@ def voc(folder, image, boxes, labels):
     """One list after the other takes a third of the images."""
     for at in "Annotations", "ImageSets/Main", "JPEGImages":
         os.makedirs(os.path.join(folder, at))
-    for i in range(PICTURES):
+    for i in range(IMAGES):
         png(os.path.join(folder, "JPEGImages", "%d.png" % i), image[i, 0])
         marks = "".join(
             "<object><name>%s</name><bndbox><xmin>%d</xmin><ymin>%d</ymin><xmax>%d</xmax><ymax>%d</ymax></bndbox>"
@@ -72,7 +72,7 @@ def voc(folder, image, boxes, labels):
                     "</annotation>" % (i, marks))
     for k, part in enumerate(("train", "val", "test")):
         with open(os.path.join(folder, "ImageSets", "Main", part + ".txt"), "w") as f:
-            f.write("".join("%d\n" % i for i in range(k, PICTURES, 3)))
+            f.write("".join("%d\n" % i for i in range(k, IMAGES, 3)))
 
 
 def sentences(rng):

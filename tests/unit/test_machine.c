@@ -83,7 +83,7 @@ cuda_rows(void **state)
 		assert_true(m->budget.shared >= 64 << 10 && m->budget.shared <= m->shared);
 		assert_true(m->budget.l2 && m->budget.blocks > 0);
 		assert_true(r->products > r->flops && (!r->group_products || r->group_products > r->products));
-		/* 80 % of two operations for each multiply-add of every multiprocessor, as sheets round */
+		/* 80 % of two operations for each FMA of every multiprocessor, as sheets round */
 		assert_true(r->flops > 0.78 * 2 * m->sms * m->fmas * m->hz &&
 		            r->flops < 0.82 * 2 * m->sms * m->fmas * m->hz);
 		check_rates(r);

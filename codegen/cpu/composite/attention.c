@@ -80,7 +80,7 @@ attention_beside(const AttMain *m, V base, int64_t n, int64_t width, V first, V 
 			next = LLVMBuildSelect(here(e), there, next, row, "");
 		}
 		LOOP(e, j, k64(e, 0), k64(e, width), e->W)
-			pairs_beside(e, mem_at(e, &rows, row, j), mem_at(e, &rows, next, j), att_tail(e, width, j),
+			vnni_beside(e, mem_at(e, &rows, row, j), mem_at(e, &rows, next, j), att_tail(e, width, j),
 			             there, mem_at(e, &pairs, pair, j));
 	}
 }
@@ -204,7 +204,8 @@ attention_turn(const AttMain *m, V base, int64_t width, V row, V to)
 	TIMES(e, panel, m->bk / nr) {
 		V first = i_mul_k(e, panel, nr);
 
-		turn_rows(e, &k, &m->keys, mem_at(e, &rows, first), mem_at(e, &panels, first), i_sub(e, left, first));
+		transpose_rows(e, &k, &m->keys, mem_at(e, &rows, first), mem_at(e, &panels, first),
+		               i_sub(e, left, first));
 	}
 }
 

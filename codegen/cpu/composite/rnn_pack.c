@@ -22,7 +22,7 @@ pack_gates(Emit *e, const RnnSeq *s, int together, V from, V out, V panel)
 
 		if (whole)
 			LOOP(e, k, k64(e, 0), k64(e, whole), w) {
-				V fn = turn_block(e->l, w);
+				V fn = transpose_block(e->l, w);
 				V args[5] = {mem_at(e, &in, k), k64(e, ks * 4), left, mem_at(e, &to, k),
 				             k64(e, nr * 4)};
 
@@ -75,7 +75,7 @@ pack_pairs(Emit *e, const RnnSeq *s, V from, V to, V panel)
 	Pack k = {.k = rows, .k_stride = 4 * s->h, .second = 2 * s->h};
 	V first = i_mul_k(e, panel, nr);
 
-	pairs_copy_rows(e, &k, &s->p, DT_none, mem_at(e, &in, first), mem_at(e, &panels, panel),
+	vnni_copy_rows(e, &k, &s->p, DT_none, mem_at(e, &in, first), mem_at(e, &panels, panel),
 	                i_sub(e, k64(e, s->h), first));
 }
 

@@ -423,12 +423,12 @@ columns_cut(const Graph *g, const Op *op)
 	return op->kind == OP_conv2d_dw ? o->axis[0].n / gemm_groups(op) : o->axis[1].n / gemm_groups(op);
 }
 
-/* Cycles of a step along k of a tile of so many rows: as multiply-adds, loads (a vector each of the columns, an element
+/* Cycles of a step along k of a tile of so many rows: as FMAs, loads (a vector each of the columns, an element
  * each of the rows) or the wait of sums for themselves bind. */
 static double
 tile_cycles(const Machine *m, double rows, const GemmParams *p)
 {
-	enum { LATENCY = 4 }; /* of a multiply-add */
+	enum { LATENCY = 4 }; /* of an FMA */
 	double fma = rows * p->nv / m->fmas, load = (rows + p->nv) / m->loads, wait = (double)LATENCY / p->chains;
 
 	return fmax(fmax(fma, load), wait);

@@ -61,7 +61,7 @@ tile_amx(GemmParams *p, int64_t columns)
 }
 
 const Engine engines[ENGINE_COUNT] = {
-        [ENGINE_FMA] = {.doc = "f32 tensors, f32 multiply-adds",
+        [ENGINE_FMA] = {.doc = "f32 tensors, f32 FMAs",
                         .type = DT_none,
                         .unit = 1,
                         .chains = true,
@@ -73,7 +73,7 @@ const Engine engines[ENGINE_COUNT] = {
                           .chains = true,
                           .has = dot_bf16,
                           .micro = micro_pairs},
-        [ENGINE_F16] = {.doc = "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 "
+        [ENGINE_F16] = {.doc = "f16 tensors, f16 FMAs (AVX512-FP16) whose sums go to f32 every 64 "
                                "steps, f32 ones where that overflows",
                         .type = DT_f16,
                         .unit = 2,

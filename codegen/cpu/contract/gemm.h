@@ -18,7 +18,7 @@ typedef struct DepthParams {
 	int rows, strip;
 	int chunk;               /* of a task: channels */
 	int band;                /* 1: a task copies the rows that it meets first, in the order of its loops */
-	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own; else 0 */
+	int parts; /* weight gradient: split-K, fixed groups of pixel rows with sums of their own; else 0 */
 } DepthParams;
 
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
@@ -27,7 +27,7 @@ typedef struct GemmParams {
 	int mr, nv;              /* register tile: rows x vectors */
 	int lanes;               /* floats of a vector: fewer than the machine's where there are few columns */
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
-	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
+	int parts;               /* weight gradient: split-K, fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
 	/* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
 	int images;
@@ -63,7 +63,7 @@ enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
  * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
  * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Of p: lanes; chains: 0, 1, 2, 4 or 8; ahead: steps of
  * k by which B's rows are fetched before they are read, up to 8 to L1, more to L2; 0: they are not. pair: elements of
- * A and B are pairs of bf16 */
+ * A and B are VNNI pairs of bf16 */
 enum { GOES_ON = 1, ADDED = 2 };
 /* S_AK and S_BK where they are known as code is emitted, or 0: steps of a loop over k are then unrolled (Budget). */
 typedef struct Steps { int64_t a, b; } Steps;
@@ -80,7 +80,7 @@ void amx_open(Emit *e);
 /* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs
  * side by side. */
 V amx_copy_out(Llvm *l);       /* its function that stores a tile's rows: see copy_function */
-void amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk);
+void amx_transpose(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk);
 /* Rows of the first operand in a microkernel's innermost loop, at `a` in this step; row[i]: bytes from row 0 to row i.
  * An address is `a`, an odd row's distance and a scale of the instruction: few registers, no additions. LLVM's strength
  * reduction would take each row from the one before, a chain that takes longer than the products of a tile of one
@@ -144,7 +144,7 @@ typedef struct Pack {
 Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from
  * there on. */
-void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
+void transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* bytes of a thread's own memory that pack_emit needs */
 int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
@@ -228,9 +228,9 @@ bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmP
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p);
 /* bytes of that; 0: the operand is read as it lies */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p);
-/* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...;
- * columns from `left` on are 0 (pack.c). */
-V turn_block(Llvm *l, int w);
+/* void (in, stride, left, out, row): transposes w x w floats: out[i * row] = column i of the rows in[0], in[stride],
+ * ...; columns from `left` on are 0 (pack.c). */
+V transpose_block(Llvm *l, int w);
 
 typedef struct Engine {
 	const char *doc;         /* for people, of a whole model: tensors, products, sums */
@@ -246,7 +246,7 @@ typedef struct Engine {
 	int units;               /* such units of a block */
 	bool counts;             /* its microkernel takes the number of rows, one function for many */
 	/* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first
-	 * (amx_turn) */
+	 * (amx_transpose) */
 	bool side_by_side;
 	bool (*has)(const Arch *a);
 	V (*micro)(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps);
@@ -255,7 +255,7 @@ typedef struct Engine {
 } Engine;
 extern const Engine engines[ENGINE_COUNT];
 static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
-/* are elements two numbers of 16 bits? */
+/* are operands VNNI pairs, two elements of 16 bits? */
 static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; }
 /* Can these operands, of type `half` (DT_none: f32), be multiplied so on this CPU? FMA can always. */
 bool engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id);
@@ -263,28 +263,28 @@ bool engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineI
 EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 
-/* pack16.c: elements of 16 bits. */
-/* Two vectors of 16-bit numbers, as pairs. */
+/* pack16.c: VNNI pairs: two elements of 16 bits that are neighbours along k, side by side in four bytes. */
+/* Two vectors of 16-bit elements, as pairs. */
 V halves_beside(Emit *e, V first, V second);
-/* Lanes `mask` (NULL: all) of two rows of 16-bit numbers, as pairs to `to`; the second row is zeros unless `there`
+/* Lanes `mask` (NULL: all) of two rows of 16-bit elements, as pairs to `to`; the second row is zeros unless `there`
  * (NULL: it is). */
-void pairs_beside(Emit *e, V first, V second, V mask, V there, V to);
+void vnni_beside(Emit *e, V first, V second, V mask, V there, V to);
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value,
  * column c at to + 4 c. */
-void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
-void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
-/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs, which lie `line` pairs
- * apart. */
-void pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk);
+void vnni_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
+void vnni_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
+/* Copies val, rows of `length` elements, to buffer dst: rows 2i and 2i + 1 become row i of pairs, which lie `line`
+ * pairs apart. */
+void vnni_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk);
 /* The same for a value that the kernel makes. */
-void pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
-/* Panels of pairs from two rows of 16-bit numbers each, or of f32 that are rounded to `half` (DT_none: not): as
+void vnni_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
+/* Panels of pairs from two rows of 16-bit elements each, or of f32 that are rounded to `half` (DT_none: not): as
  * copy_rows of pack.c. */
-void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left);
-/* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as
+void vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left);
+/* Length of the rows of operand k where their elements must be paired in the workspace first, 0 where they are pairs as
  * they lie. */
-int64_t pairs_row(const Graph *g, const Op *op, int k);
-int64_t pairs_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
+int64_t vnni_row(const Graph *g, const Op *op, int k);
+int64_t vnni_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
 
 /* prologue.c: operands made by the contraction's own kernel. */

@@ -313,12 +313,12 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
 
-	if (!copy && (p->algo->widens || !gemm_half(g, op) || (engine_pairs(p) && !pairs_row(g, op, k))))
+	if (!copy && (p->algo->widens || !gemm_half(g, op) || (engine_pairs(p) && !vnni_row(g, op, k))))
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));
 
 	return align64(!engine_pairs(p)      ? n * 4
-	               : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2
+	               : vnni_row(g, op, k) ? n / vnni_row(g, op, k) * vnni_line(g, op, k) * 2
 	                                     : n * 2);
 }
 

@@ -149,11 +149,11 @@ panel_make(Emit *e, const Product *x, V kb, V k, int64_t steps)
 
 		LOOP(e, j, k64(e, 0), i_min(e, left, k64(e, x->nr)), 1)
 			prefetch(e, ptr_at(e, from, i_add_k(e, i_mul_k(e, j, line), steps * 4)), 2);
-		turn_rows(e, &block, x->p, from, ptr_at(e, x->own, i_mul_k(e, i, x->nr * 4)), left);
+		transpose_rows(e, &block, x->p, from, ptr_at(e, x->own, i_mul_k(e, i, x->nr * 4)), left);
 	}
 	block.k = steps - whole;
 	if (block.k)
-		turn_rows(e, &block, x->p, ptr_at(e, in, k64(e, whole * 4)),
+		transpose_rows(e, &block, x->p, ptr_at(e, in, k64(e, whole * 4)),
 		          ptr_at(e, x->own, k64(e, whole * x->nr * 4)), left);
 	return x->own;
 }
@@ -343,7 +343,7 @@ void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Product x = product_of(gc->g, op, p);
-	/* amx_turn has transposed it for tiles */
+	/* amx_transpose has transposed it for tiles */
 	bool transposed = attr_bool(op, A_ta), ta = transposed && !engine_of(p)->side_by_side, fresh, tile;
 	int64_t nr = x.nr, n = x.m.n, steps = matmul_steps(&x.m, p), last = (x.m.k - 1) / steps * steps;
 	bool blocks = last > 0; /* of the sum */

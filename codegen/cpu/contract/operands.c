@@ -19,15 +19,15 @@ gemm_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			Val rounded = k == 1 ? prologue_rounded(gc->g, op, p) : NOVAL;
 
 			a[k] = rounded.id ? group_buffer(gc, rounded.id) : made ? -1 : group_buffer(gc, op->in[k].id);
-		} else if (engine_pairs(p) && pairs_row(gc->g, op, k)) {
+		} else if (engine_pairs(p) && vnni_row(gc->g, op, k)) {
 			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
 			a[k] = (int)gc->buf.n - 1;
 			if (engine_of(p)->side_by_side && k == 0)
-				amx_turn(gc, op->in[k], made, a[k], gk);
+				amx_transpose(gc, op->in[k], made, a[k], gk);
 			else if (made)
-				pairs_make(gc, op->in[k], pairs_line(gc->g, op, k), a[k], gk);
+				vnni_make(gc, op->in[k], vnni_line(gc->g, op, k), a[k], gk);
 			else
-				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), pairs_line(gc->g, op, k), a[k], gk);
+				vnni_emit(gc, op->in[k], vnni_row(gc->g, op, k), vnni_line(gc->g, op, k), a[k], gk);
 		} else {
 			Type *t = arena_new_of(gc->tmp, Type);
 

@@ -109,12 +109,12 @@ turn_stage(const Llvm *l, LLVMBuilderRef b, V *v, int w, int d)
  * give zeros. A function of its own, once in a module: hundreds of shuffles, which every packing kernel would compile
  * again. */
 V
-turn_block(Llvm *l, int w)
+transpose_block(Llvm *l, int w)
 {
 	char name[32];
 	T args[5] = {l->ptr, l->i64, l->i64, l->ptr, l->i64}, vt = LLVMVectorType(l->f32, (unsigned)w);
 
-	snprintf(name, sizeof name, "turn_%d", w);
+	snprintf(name, sizeof name, "transpose_%d", w);
 	V fn = unit_find(l, name), v[64];
 
 	if (fn)
@@ -149,7 +149,7 @@ turn_block(Llvm *l, int w)
 }
 
 void
-turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
+transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, whole = k->k / w * w;
@@ -157,7 +157,7 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 
 	if (whole)
 		LOOP(e, r, k64(e, 0), k64(e, whole), w) {
-			V fn = turn_block(e->l, w);
+			V fn = transpose_block(e->l, w);
 
 			for (int64_t j = 0; j < nr; j += w) {
 				V from = mem_at(e, &matrix, k64(e, j), r), to = mem_at(e, &panel, r, k64(e, j));
@@ -240,11 +240,11 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 				k.j_stride = k.k * 4;
 			}
 			if (k.second)
-				pairs_copy_rows(&e, &k, p, half, in, out, left);
+				vnni_copy_rows(&e, &k, p, half, in, out, left);
 			else if (k.j_stride == 4)
 				copy_rows(&e, &k, p, in, out, left);
 			else
-				turn_rows(&e, &k, p, in, out, left);
+				transpose_rows(&e, &k, p, in, out, left);
 		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = k.groups * npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh,

@@ -1,16 +1,16 @@
-/* pack16.c: operands of 16 bits for the microkernels of pairs: two numbers that are neighbours along k, side by side in
- * four bytes.
+/* pack16.c: operands of 16 bits as VNNI pairs: two elements that are neighbours along k, side by side in four bytes, as
+ * the microkernels of pairs read them.
  *
  * In: a contraction of bf16 or f16 operands that engine.c multiplies as pairs.   Out: kernels that lay them out. Where
- * k is the innermost axis (activations, rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k
- * runs over rows (both operands of a weight gradient, whose sum is over images; a transposed first operand), rows 2i
+ * k is the innermost axis (activations, rows of a matrix) elements are pairs as they lie, and nothing is copied. Where
+ * k runs over rows (both operands of a weight gradient, whose sum is over images; a transposed first operand), rows 2i
  * and 2i + 1 become one row of pairs, the whole operand once into the workspace; a value that the kernel makes itself
  * is made on that way. The second operand becomes pairs on its way into its panels. */
 #include "gemm.h"
 #include <string.h>
 
 int64_t
-pairs_row(const Graph *g, const Op *op, int k)
+vnni_row(const Graph *g, const Op *op, int k)
 {
 	const Type *t = val_type(g, op->in[k]);
 
@@ -20,11 +20,11 @@ pairs_row(const Graph *g, const Op *op, int k)
 }
 
 int64_t
-pairs_line(const Graph *g, const Op *op, int k)
+vnni_line(const Graph *g, const Op *op, int k)
 {
 	/* pairs: rows at multiples of 512 bytes meet in few sets of the caches; a line of 64 bytes */
 	enum { CONFLICT = 128, PAD = 16 };
-	int64_t length = pairs_row(g, op, k);
+	int64_t length = vnni_row(g, op, k);
 
 	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
 }
@@ -39,7 +39,7 @@ halves_beside(Emit *e, V first, V second)
 	return LLVMBuildOr(here(e), LLVMBuildZExt(here(e), first, wide, ""), high, "");
 }
 
-/* Lanes `mask` of two rows of 16-bit numbers, as pairs. */
+/* Lanes `mask` of two rows of 16-bit elements, as pairs. */
 static V
 paired(Emit *e, V first, V second, V mask)
 {
@@ -55,7 +55,7 @@ paired(Emit *e, V first, V second, V mask)
 }
 
 void
-pairs_beside(Emit *e, V first, V second, V mask, V there, V to)
+vnni_beside(Emit *e, V first, V second, V mask, V there, V to)
 {
 	V all = splat(e, LLVMConstInt(e->l->i1, 1, 0)), none = LLVMConstNull(LLVMTypeOf(all)),
 	  lanes = mask ? mask : all;
@@ -74,7 +74,7 @@ pairs_beside(Emit *e, V first, V second, V mask, V there, V to)
 }
 
 void
-pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left)
+vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, size = half != DT_none ? 4 : 2;
 	/* [pair of rows][row of it][column], [pair of rows][column] */
@@ -115,7 +115,7 @@ pair_lane(Emit *e, void *cx, Ix i, int u)
 }
 
 void
-pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
+vnni_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
 {
 	Rows2 two = {mem_rows(e, from, DT_f16, 2, length), mem_dense(e, to, DT_f32, length)};
 
@@ -123,7 +123,7 @@ pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
 }
 
 void
-pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk)
+vnni_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk)
 {
 	int src = group_buffer(gc, val.id);
 	int64_t rows = type_elements(val_type(gc->g, val)) / length / 2;
@@ -137,7 +137,7 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKer
 		    out = mem_rows(&e, buffer(&e, dst), DT_f32, rows, line);
 
 		GRAINS(&e, r, grain, rows)
-			pairs_row_of(&e, mem_at(&e, &in, r), length, k64(&e, 0), k64(&e, length), mem_at(&e, &out, r));
+			vnni_row_of(&e, mem_at(&e, &in, r), length, k64(&e, 0), k64(&e, length), mem_at(&e, &out, r));
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }
@@ -178,7 +178,7 @@ made_lane(Emit *e, void *cx, Ix c, int u)
 }
 
 void
-pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
+vnni_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
 {
 	const Type *t = val_type(e->g, v);
 	int row = t->perm[t->rank - 2];
@@ -197,7 +197,7 @@ pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
 
 /* Task: two rows of the innermost row axis for each entry of the axes around it. */
 void
-pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
+vnni_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 {
 	const Type *t = val_type(gc->g, val);
 	int64_t length = t->axis[t->perm[t->rank - 1]].n, entries = 1;
@@ -212,7 +212,7 @@ pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 		Mem out = mem_dense(&e, buffer(&e, dst), DT_f32, entries, half, line);
 
 		TASKS(&e, entry) TIMES(&e, r, half)
-			pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), mem_at(&e, &out, entry, r));
+			vnni_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), mem_at(&e, &out, entry, r));
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = entries, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

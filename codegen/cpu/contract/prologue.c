@@ -106,7 +106,7 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 		return PROLOGUE_PANELS;
 	if (p->algo->way)
 		return p->algo->way(op, k);
-	if (engine_pairs(p) && pairs_row(g, op, k))
+	if (engine_pairs(p) && vnni_row(g, op, k))
 		return PROLOGUE_PAIRS;
 	if (gemm_half(g, op) && !engine_pairs(p))
 		return PROLOGUE_COPY;

@@ -1,10 +1,10 @@
 /* wgrad.c: the gradient of a convolution in its weights by register-blocked products.
  *
- * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with
- * sums of their own, one that adds these in order. Operands that the kernel makes (prologue.c) are made band by band.
- * Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a band of rows
- * and some images at a time: what these hold meets all columns of the task while the caches have it. With one input
- * channel the filter's columns are the rows. */
+ * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts
+ * (split-K) with sums of their own, one that adds these in order. Operands that the kernel makes (prologue.c) are made
+ * band by band. Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a
+ * band of rows and some images at a time: what these hold meets all columns of the task while the caches have it. With
+ * one input channel the filter's columns are the rows. */
 #include "wgrad.h"
 
 void
@@ -169,7 +169,7 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	int64_t nr = (int64_t)p->nv * p->lanes, groups = gemm_groups(op), own = gr->axis[1].n / groups;
-	/* amx_turn has put the images side by side */
+	/* amx_transpose has put the images side by side */
 	bool pairs = engine_pairs(p), transposed = engine_of(p)->side_by_side;
 	Wgrad w = {.p = p,
 	           .H = x->axis[2].n,
@@ -186,8 +186,8 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 	           .at = window_of(g, op)};
 
 	w.columns = wgrad_columns(g, op, p);
-	w.line[0] = pairs && !transposed ? pairs_line(g, op, 0) : x->axis[1].n;
-	w.line[1] = pairs ? pairs_line(g, op, 1) : w.K;
+	w.line[0] = pairs && !transposed ? vnni_line(g, op, 0) : x->axis[1].n;
+	w.line[1] = pairs ? vnni_line(g, op, 1) : w.K;
 	w.channel = transposed ? w.N * 4 : 4;
 	w.images = p->images ? p->images : w.N;
 	w.cut = wgrad_cut(g, op, p);

@@ -74,7 +74,7 @@ work(const Graph *g, const Op *op)
 	Shape s = winograd_shape(g, op);
 	double products = 2.0 * POINTS * (double)s.rows * (double)(s.C * ceil_div(s.K, 8) * 8);
 
-	/* transforms, in multiply-adds that would take their time: some 300 for each number of a tile, 400 for each
+	/* transforms, in FMAs that would take their time: some 300 for each number of a tile, 400 for each
 	 * weight */
 	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
 }

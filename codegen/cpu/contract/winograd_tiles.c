@@ -53,7 +53,7 @@ static void
 panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V tile, int64_t nr, const Mem *to)
 {
 	int w = s->w;
-	V turn = turn_block(e->l, w);
+	V transpose = transpose_block(e->l, w);
 	Mem block = mem_axes(e, tile, BY((int64_t)w * w * 4), BY(w * 4), BY(4));
 
 	LOOP(e, k, k64(e, 0), columns, w) {
@@ -68,7 +68,7 @@ panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V 
 			V args[5] = {mem_at(e, &block, i), k64(e, w * 4), k64(e, w), mem_at(e, to, i, NULL, k),
 			             k64(e, nr * 4)};
 
-			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(turn), turn, args, 5, "");
+			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(transpose), transpose, args, 5, "");
 		}
 	}
 }

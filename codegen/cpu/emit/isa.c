@@ -1,4 +1,4 @@
-/* isa.c: tile instructions of AMX, multiply-adds of f16 and its conversions, which not every machine has.
+/* isa.c: tile instructions of AMX, FMAs of f16 and its conversions, which not every machine has.
  *
  * In: operands.   Out: the LLVM intrinsic, of a conversion integer instructions where the CPU has none (LLVM would call
  * a function for each lane; after F. Giesen's float_to_half_fast3_rtne); where Arch.emulated is set, a call of a C

@@ -5,7 +5,7 @@
  * while it walks three nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1,
  * 1, k). All strides are run-time numbers, so one function serves every layer, direction and layout of a module:
  * borders, strides, dilation and transposition are data. B's rows are contiguous vectors; A is broadcast element by
- * element, in any layout. Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to
+ * element, in any layout. Additions go p, then q, then k, FMA throughout; where tiles are too small to
  * hide the latency of their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains):
  * the order follows from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room
  * of one f32, so nothing else differs.

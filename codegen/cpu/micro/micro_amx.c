@@ -3,8 +3,8 @@
  *
  * In: a tile of 1 to 32 rows x 1 or 2 vectors of 16 columns, operands in pairs along k.   Out: a function of the
  * contract of gemm_micro for pairs and a last argument, the number of rows. A's pairs must lie side by side (S_AK is 4:
- * amx_turn makes them so), B's rows are what the tile instructions want already. Sums are tiles 0 to 3, A 4 and 5, B 6
- * and 7, all configured as 16 rows of 64 bytes for the whole kernel
+ * amx_transpose makes them so), B's rows are what the tile instructions want already. Sums are tiles 0 to 3, A 4 and 5,
+ * B 6 and 7, all configured as 16 rows of 64 bytes for the whole kernel
  * (amx_open): edges are a matter of addresses.
  * - 17 to 32 rows: the second tile is the last 16 rows and overlaps the first; what both hold is computed alike and
  * stored twice.

@@ -12,7 +12,7 @@
  * Gradients are made by two kernels, each sum in one block and one order; a kernel before them makes the sums of g y in
  * the workspace. Numbers of 16 bits are multiplied by matrix instructions: a warp has 16 rows, scores stay in its
  * registers and are the next product's operand; tiles of columns come by cp.async, one ahead (`late`: none). f32, and
- * widths that do not fit, by multiply-adds of 16 x 16 threads; scores pass through shared memory. Exponents are of base
+ * widths that do not fit, by FMAs of 16 x 16 threads; scores pass through shared memory. Exponents are of base
  * 2. No tile changes a bit of gradients, nor do rows those of results: sums go on in the order of columns. Tiles that
  * the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair. A row that the mask
  * hides every column from has the total 0: its result is 0, its log-sum +infinity, and so its weights are 0 backward.
@@ -95,7 +95,7 @@ att_power_of_two(int n)
 	return r;
 }
 
-/* Floats from line to line, of multiply-adds: lines of a thread's neighbours begin at other banks. */
+/* Floats from line to line, of FMAs: lines of a thread's neighbours begin at other banks. */
 int
 att_float_pitch(int width)
 {
@@ -108,7 +108,7 @@ att_side_bytes(const Att *a, int width, int lines)
 	return a->mma ? lines * att_power_of_two(width / 8) * 16 : lines * att_float_pitch(width) * 4;
 }
 
-/* Of the kernel that needs most: forward q and a tile of k and v; backward two operands on both sides. Multiply-adds:
+/* Of the kernel that needs most: forward q and a tile of k and v; backward two operands on both sides. FMAs:
  * and the weights. */
 static int
 att_shared(const Att *a)

@@ -30,7 +30,7 @@ typedef struct Att {
 	/* the open kernel */
 	Part part;
 	Side row[2], column[2];
-	int nrow, stages, weights; /* row operands; tiles of columns; where the weights' tile is (multiply-adds) */
+	int nrow, stages, weights; /* row operands; tiles of columns; where the weights' tile is (FMAs) */
 	int64_t all_rows, all_columns;
 	Ix lead_ix[MAX_RANK];
 	Cell seed, step;

@@ -2,7 +2,7 @@
  * dropout, results.
  *
  * In: an attention in the making (attention.c says what rows and columns are).   Out: lines of the open kernel. Arrays
- * in registers are those of matrix instructions, 16 rows to a warp, or of multiply-adds, a square of threads. */
+ * in registers are those of matrix instructions, 16 rows to a warp, or of FMAs, a square of threads. */
 #include "attention.h"
 #include <math.h>
 #include <stdio.h>
@@ -305,7 +305,7 @@ att_accumulate(const Att *a, const char *tile, int k, const char *sums, int whic
 	cu_scope_close(c, s);
 }
 
-/* Multiply-adds: a thread's elements go to where the threads of the same rows read them. */
+/* FMAs: a thread's elements go to where the threads of the same rows read them. */
 void
 att_share_tile(const Att *a, const char *tile, int which)
 {

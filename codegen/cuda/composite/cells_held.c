@@ -93,7 +93,7 @@ cu_held_misfit(Arena *a, const Cells *s, int sms)
 	               : NULL;
 }
 
-/* Cycles of a step, of a multiprocessor whose four schedulers begin a warp's instruction in each: multiply-adds, the
+/* Cycles of a step, of a multiprocessor whose four schedulers begin a warp's instruction in each: FMAs, the
  * numbers for them from shared memory, weights unpacked; an exchange through the L2; what follows the sums. Teams that
  * are not all there at one time come one after the other. */
 static double

@@ -209,7 +209,7 @@ cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 	Params p;
 
 	(void)t;
-	/* two loads for a multiply-add, of which a multiprocessor begins one for four of those */
+	/* two loads for an FMA, of which a multiprocessor begins one for four of those */
 	if (!strcmp(kernel, PLAIN_KERNEL))
 		return r->flops / 8;
 	space_parse("cuda", NULL, kernel, &p);

@@ -26,7 +26,7 @@ typedef struct CuAlgo {
 	const char *(*take)(Graph *g, int group, const Op *op, SelectCx *cx);
 	/* Kernels worth trying of a row that takes records itself; false: no more. Left out: those in tiles. */
 	bool (*space)(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceFound *each, void *each_cx);
-	double (*rate)(const Rates *r); /* of its products. Left out: that of f32 multiply-adds */
+	double (*rate)(const Rates *r); /* of its products. Left out: that of f32 FMAs */
 	void (*emit)(Cuda *c, const Op *op); /* left out: whatever kernel needs an element computes it */
 } CuAlgo;
 

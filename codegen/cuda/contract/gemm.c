@@ -8,10 +8,10 @@
  * the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass), or by wgmma
  * (wgmma.c);
  *  - by matrix instructions of f32, mma.m16n8k8 of operands rounded to 11 bits (tf32), where a tuning file says so; or
- *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
- * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to
- * the workspace first, and the block that comes last with one adds them all in their order (finish.c): the bits are the
- * same for any number of blocks. Everything is cut by shape and n alone. */
+ *  - by FMAs of f32, m/16 x n/16 sums for each of 16 x 16 threads.
+ * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 (split-K) a part of k
+ * each goes to the workspace first, and the block that comes last with one adds them all in their order (finish.c): the
+ * bits are the same for any number of blocks. Everything is cut by shape and n alone. */
 #include "algo.h"
 #include <string.h>
 
@@ -131,7 +131,7 @@ const CuAlgo cu_algo_tf32 = {
 };
 const CuAlgo cu_algo_ffma = {
 	.family = FAMILY_cuda_ffma,
-	.doc = "tiles of f32 by the multiply-adds of 16 x 16 threads",
+	.doc = "tiles of f32 by the FMAs of 16 x 16 threads",
 	.tiles = true,
 	.reduces = true,
 	.why_not = ffma_why_not,

@@ -10,11 +10,11 @@ enum { WGMMA_BARRIERS = 64 }; /* bytes of shared memory behind the tiles, where 
 
 /* Parameters of a kernel: what select chooses and a tuning file may give. */
 typedef struct Tiles {
-	bool mma;                /* matrix instructions; else multiply-adds of f32 */
+	bool mma;                /* matrix instructions; else FMAs of f32 */
 	int m, n, k;             /* the tile */
 	int stages;              /* tiles of k in shared memory */
 	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
-	int split;               /* parts of k, added in their order by the last block that has one */
+	int split;               /* split-K: parts of k, added in their order by the last block that has one */
 	/* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
 	int groups;
 	bool copied;             /* wgmma: operands come by cp.async, none by the tensor memory accelerator */

@@ -137,7 +137,7 @@ turn_bytes(const Work *w)
 	return bytes;
 }
 
-/* Of a recurrence: the loop over steps is the innermost with a barrier; within it multiply-adds turn as often as all of
+/* Of a recurrence: the loop over steps is the innermost with a barrier; within it FMAs turn as often as all of
  * them ask for, what else turns is short. */
 static double
 turns_of_steps(const Work *w, const Inside *i, double threads)

@@ -36,7 +36,7 @@ typedef struct Code {
 
 /* The code of function `name` of a cubin; false: it has none, or the file is none that is understood. */
 bool cu_code_read(Arena *a, const Buf *cubin, const char *name, bool hopper, Code *c);
-/* Are registers kept in memory within the loop of the code's products, matrix instructions or many multiply-adds? */
+/* Are registers kept in memory within the loop of the code's products, matrix instructions or many FMAs? */
 bool cu_code_spills_in_loop(const Code *c);
 const char *cu_sass_name(SassKind k);
 double cu_sass_latency(SassKind k, bool hopper);
