@@ -242,6 +242,28 @@ remainders_are_exact(void **state)
 	}
 }
 
+/* Where a function has a corner, its derivative is PyTorch's (2.15). */
+static void
+corners_are_pytorchs(void **state)
+{
+	static const struct { OpKind dx; double x, a, b, want; } known[] = {
+		{OP_clamp_dx, -1, -1, 3, 0}, {OP_clamp_dx, 3, -1, 3, 0}, {OP_clamp_dx, 2, -1, 3, 1},
+		{OP_clamp_dx, 4, -1, 3, 0}, {OP_relu_dx, 0, 0, 0, 0}, {OP_relu6_dx, 0, 0, 0, 0},
+		{OP_relu6_dx, 6, 0, 0, 0}, {OP_leaky_relu_dx, 0, 0.2, 0, 0.2}, {OP_elu_dx, 0, 1.5, 0, 1.5},
+		{OP_hardswish_dx, -3, 0, 0, 0}, {OP_hardswish_dx, 3, 0, 0, 1}, {OP_hardsigmoid_dx, -3, 0, 0, 0},
+		{OP_hardsigmoid_dx, 3, 0, 0, 0}, {OP_abs_dx, 0, 0, 0, 0},
+	};
+
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		/* x stands for the result too, which is at its corner there */
+		const double v[7] = {known[i].x, 0, 0, known[i].x, 1, known[i].a, known[i].b};
+		double got = expr_eval(op_info[known[i].dx].expr, v);
+
+		if (got != known[i].want)
+			fail_msg("%s at %g: %g, want %g", op_info[known[i].dx].name, known[i].x, got, known[i].want);
+	}
+}
+
 static int64_t
 whole(const char *text, int64_t x, int64_t y)
 {
@@ -311,6 +333,7 @@ main(void)
 	        cmocka_unit_test(expressions_refuse_nonsense),
 	        cmocka_unit_test(expressions_have_names),
 	        cmocka_unit_test(remainders_are_exact),
+	        cmocka_unit_test(corners_are_pytorchs),
 	        cmocka_unit_test(integers_wrap),
 	        cmocka_unit_test(pasted_is_parsed),
 	        cmocka_unit_test(derivatives_are_differences),
