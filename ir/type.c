@@ -140,7 +140,7 @@ type_block(const Type *from, const Type *to, int *j, int *i)
 	int64_t a = 1, b = 1;
 
 	do {
-		if (*i < to->rank && (a <= b || *j >= from->rank)) {
+		if (*i < to->rank && (a < b || (a == b && mi <= mj) || *j >= from->rank)) {
 			mi += to->axis[*i].mul != 0;
 			a *= to->axis[(*i)++].n;
 		} else if (*j < from->rank) {

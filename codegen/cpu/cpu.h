@@ -131,6 +131,8 @@ typedef struct Emit {        /* one kernel function in the making */
 	/* lane_eval, for what it calls itself (group.c sets it) */
 	Cell (*eval)(struct Emit *e, Val v, const Ix *ix);
 	bool fetches;        /* loads ask for the lines of their lanes, and give 0 */
+	bool rows_in_lanes;  /* an element of a row is asked for as are all: they are loaded together */
+	int64_t merged_row;  /* elements of such a row that is several axes, numbered along the last; else 0 */
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 
@@ -189,6 +191,10 @@ void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]); /* in elements, by 
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
+/* n cells whose lanes are rows of elements side by side: cell k of lane l belongs at o + k + l * o.c. Loading says
+ * false, and does nothing, where lanes are masked or rows have another shape than vectors can take apart. */
+void store_columns(Emit *e, V base, DType dt, Off o, const Cell *cell, int n);
+bool load_columns(Emit *e, V base, DType dt, Off o, Cell *cell, int n);
 /* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may
  * stream; where a vector is less than a line, if no other result of the group does and nothing lay in its place. */
 bool store_streams(const Graph *g, Val v);
@@ -516,6 +522,11 @@ typedef struct Finish {
 	PieceCount *count; void *cx;
 	bool (*compensated)(const Op *red); /* its state has a second number to be added to the first; NULL: none has */
 } Finish;
+/* Of reductions of one space and outputs of its shape or the kept one: the loops; one kernel, its reduced range cut
+ * into npiece pieces, whose states go to the buffers ws (no outputs then), or whole. */
+void rows_nest(GroupCx *gc, Nest *n, Red **red, int nred, const Out *out, int nout);
+void rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, const Out *out, int nout,
+                 int64_t npiece, const int *ws, const char *part);
 void finish_emit(GroupCx *gc, GraphKernels *gk, const Finish *p, const char *part);
 
 /* ---------------------------------------------------------------- loops.c */

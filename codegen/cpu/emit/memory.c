@@ -396,6 +396,134 @@ store_at(Emit *e, V base, DType dt, Off o, Cell c)
 	}
 }
 
+/* ---------------------------------------------------------------- rows in lanes */
+/* A vector's lanes are rows of a few elements; cell k holds element k of each. In memory elements lie side by side. */
+enum { COLUMNS = 64 };
+
+static V
+picked(Emit *e, V a, V b, const int *lane)
+{
+	V index[COLUMNS];
+
+	for (int i = 0; i < e->W; i++)
+		index[i] = lane[i] < 0 ? LLVMGetUndef(e->l->i32) : LLVMConstInt(e->l->i32, (unsigned)lane[i], 0);
+	return LLVMBuildShuffleVector(here(e), a, b ? b : LLVMGetUndef(LLVMTypeOf(a)),
+	                              LLVMConstVector(index, (unsigned)e->W), "");
+}
+
+/* `wide` columns, a power of two, become rows one after the other by log2 rounds of a perfect shuffle, or back. */
+static void
+columns_turn(Emit *e, V *v, int wide, bool back)
+{
+	V next[COLUMNS];
+	int lane[2][COLUMNS];
+
+	for (int i = 0; i < e->W; i++)
+		for (int half = 0; half < 2; half++)
+			lane[half][i] = back ? 2 * i + half : half * e->W / 2 + i / 2 + (i % 2 ? e->W : 0);
+	for (int step = 1; step < wide; step *= 2) {
+		for (int k = 0; k < wide / 2; k++) {
+			V a = back ? v[2 * k] : v[k], b = back ? v[2 * k + 1] : v[k + wide / 2];
+
+			next[back ? k : 2 * k] = picked(e, a, b, lane[0]);
+			next[back ? k + wide / 2 : 2 * k + 1] = picked(e, a, b, lane[1]);
+		}
+		memcpy(v, next, sizeof *v * (size_t)wide);
+	}
+}
+
+/* How n columns of rows that stand `stride` elements apart go through vectors: rows that touch, several to a vector,
+ * `wide` columns of each in registers; else a vector for each row, twice where a row has more columns than lanes. */
+typedef struct Columns {
+	int wide, filled, chunks, first[2];
+	bool touch;
+} Columns;
+
+static bool
+columns_of(const Emit *e, Off o, int n, Columns *c)
+{
+	*c = (Columns){.wide = 1, .chunks = n > e->W ? 2 : 1, .first = {0, n - e->W}};
+	while (c->wide < n)
+		c->wide *= 2;
+	c->touch = o.c == n && c->wide <= e->W;
+	if (!c->touch)
+		c->wide = e->W;
+	c->filled = c->touch ? e->W / c->wide * n : n < e->W ? n : e->W;
+	return n > 1 && n <= 2 * e->W && e->W > 1 && e->W <= COLUMNS && o.c >= n && !o.g && !e->mask;
+}
+
+/* Where vector number k of a chunk lies, and whether the lanes beyond what it holds are another's or nobody's. */
+static Off
+columns_at(Emit *e, Off o, const Columns *c, int chunk, int k)
+{
+	return (Off){.s = i_add_k(e, o.s, c->touch ? (int64_t)k * c->filled : k * o.c + c->first[chunk]), .c = 1};
+}
+
+/* Lanes of a vector of rows `wide` columns apart that lie side by side in memory, n of each row; or back. */
+static V
+rows_close(Emit *e, V v, const Columns *c, int n, bool back)
+{
+	int lane[COLUMNS];
+
+	if (!c->touch || c->wide == n)
+		return v;
+	for (int i = 0; i < e->W; i++) {
+		int from = back ? c->wide : n, to = back ? n : c->wide, at = i / from * to + i % from;
+
+		lane[i] = i % from < n && i / from < e->W / c->wide ? at : -1;
+	}
+	return picked(e, v, NULL, lane);
+}
+
+void
+store_columns(Emit *e, V base, DType dt, Off o, const Cell *cell, int n)
+{
+	Columns c;
+	V v[COLUMNS], all = e->mask;
+
+	if (!columns_of(e, o, n, &c)) {
+		for (int k = 0; k < n; k++)
+			store_at(e, base, dt, (Off){.s = i_add_k(e, o.s, k), .c = o.c, .g = o.g}, cell[k]);
+		return;
+	}
+	for (int chunk = 0; chunk < c.chunks; chunk++) {
+		for (int k = 0; k < c.wide; k++)
+			v[k] = c.first[chunk] + k < n ? cell_vec(e, cell[c.first[chunk] + k])
+			                              : LLVMGetUndef(LLVMTypeOf(v[0]));
+		columns_turn(e, v, c.wide, false);
+		for (int k = 0; k < c.wide; k++) {
+			/* what a vector of rows that touch has beyond its own is overwritten by the next */
+			if (c.filled < e->W && (!c.touch || k == c.wide - 1))
+				e->mask = mask_below(e, k64(e, c.filled));
+			store_at(e, base, dt, columns_at(e, o, &c, chunk, k),
+			         cell_of(rows_close(e, v[k], &c, n, false), true, dt));
+			e->mask = all;
+		}
+	}
+}
+
+bool
+load_columns(Emit *e, V base, DType dt, Off o, Cell *cell, int n)
+{
+	Columns c;
+	V v[COLUMNS], all = e->mask;
+
+	if (e->pred || e->fetches || !columns_of(e, o, n, &c))
+		return false;
+	for (int chunk = c.chunks; chunk-- > 0;) {
+		for (int k = 0; k < c.wide; k++) {
+			if (c.filled < e->W && (!c.touch || k == c.wide - 1))
+				e->mask = mask_below(e, k64(e, c.filled));
+			v[k] = rows_close(e, load_at(e, base, dt, columns_at(e, o, &c, chunk, k)).v, &c, n, true);
+			e->mask = all;
+		}
+		columns_turn(e, v, c.wide, true);
+		for (int k = 0; k < c.wide && c.first[chunk] + k < n; k++)
+			cell[c.first[chunk] + k] = cell_of(v[k], true, dt);
+	}
+	return true;
+}
+
 V
 vec_load(Emit *e, V p, V mask)
 {
