@@ -1,10 +1,9 @@
 /* builtins_args.c: arguments of operators, by name, checked.
  *
  * In: a Call whose arguments the elaborator has bound. Out: tensors, numbers, axes and shapes within their ranges, or
- * an error
- * "operator: what it has, what it needs" at the argument, with a note where the tensor on the other side was made.
- * An extent that follows N keeps its mark in the evaluation graph; the training graph binds N, so there it is a plain
- * number. Anything else that depends on N is refused: it would make two different networks of one text. */
+ * an error "operator: what it has, what it needs" at the argument, with a note where the tensor on the other side was
+ * made. An extent that follows N keeps its mark in the evaluation graph; the training graph binds N, so there it is a
+ * plain number. Anything else that depends on N is refused: it would make two different networks of one text. */
 #include "builtins.h"
 
 /* ---------------------------------------------------------------- errors */

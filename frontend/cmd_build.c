@@ -110,8 +110,7 @@ cache_key(const Job *j)
 }
 
 /* TMPDIR/mantou-UID, made if it is not there. Others may write to where temporary files go, and what lies in the folder
- * is
- * executed: NULL unless it is a folder that belongs to this user and that nobody else may write to. */
+ * is executed: NULL unless it is a folder that belongs to this user and that nobody else may write to. */
 static const char *
 private_folder(Arena *a)
 {

@@ -2,9 +2,8 @@
  *
  * In: an op NAME of ew.def.  Out: NAME.dx, .dy, .dz on the operands their expressions use (op_info[].operands), summed
  * to the input's shape where the input was broadcast. `g` alone gives the incoming gradient itself and `-g` a neg; a
- * product
- * `g * y` becomes a mul, so that common operators meet the folder and the other operators' rules in their plain form.
- * NONE and ZERO columns give no gradient. */
+ * product `g * y` becomes a mul, so that common operators meet the folder and the other operators' rules in their plain
+ * form. NONE and ZERO columns give no gradient. */
 #include "grad.h"
 #include <string.h>
 

@@ -8,10 +8,10 @@
  *   fold.view      reshape of reshape, transpose of transpose, expand of expand, reverse of reverse
  *   fold.shuffle   an axis that is split in two, these exchanged, and joined again: interleave, in any layout
  *   fold.matmul    matmul of what is transposed, transpose of a matmul that nobody else reads: ta and tb say it
- *   fold.cast      cast of cast, where the first holds every value of what it was made from, and the second does not
- * saturate
- * fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the
- * shape
+ *   fold.cast      cast of cast, where the first holds every value of what it was computed from, and the second does
+ *                  not saturate
+ *   fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the
+ *                  shape
  * Declines: x + 0 (turns -0 into 0), x * 0 (NaN, infinity), a sum over one element (turns -0 into 0), anything that
  * would change a result's type. */
 #include <math.h>

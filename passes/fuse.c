@@ -11,9 +11,8 @@
  * - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one
  * tensor of its
  * own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask); if
- * that tensor
- * has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and reversed
- * views as well;
+ * that tensor has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and
+ * reversed views as well;
  * - a value that broadcasting makes 8 times as large as all it is made of is made anew by whatever reads it, whatever
  * that costs (fuse_broadcast.c);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;

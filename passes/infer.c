@@ -1,11 +1,10 @@
 /* infer.c: makes graph `infer` from `eval`.
  *
  * In: graph eval.  Out: a copy of it that keeps only the outputs among its results, without the ops and inputs' checks
- * that
- * nothing else needs: infer asks for the inputs its outputs depend on and no others. Checks of kept ops stay: an id out
- * of range is an error there too. Stores go: an evaluation adds up its metrics, inference does not. What kept the
- * evaluation to some sizes of a batch (`multiple`, `one_batch`) counts no more if only losses and metrics needed it;
- * `full_only` stays, for nothing says which ops it is of. A model without outputs gets no graph infer. */
+ * that nothing else needs: infer asks for the inputs its outputs depend on and no others. Checks of kept ops stay: an
+ * id out of range is an error there too. Stores go: an evaluation adds up its metrics, inference does not. What kept
+ * the evaluation to some sizes of a batch (`multiple`, `one_batch`) counts no more if only losses and metrics needed
+ * it; `full_only` stays, for nothing says which ops it is of. A model without outputs gets no graph infer. */
 #include "passes.h"
 #include <string.h>
 

@@ -316,8 +316,8 @@ runs_early(const Sched *s, PassCtx *cx, const Node *n)
 typedef struct Waiting { uint32_t n; int64_t bytes; } Waiting; /* updates that wait for a node, and their gradients */
 
 /* Does node `id`, an update or what makes its gradient, run later than the largest of what it reads would let it, and
- * what for?
- * at: position of nodes in the schedule; w: by node; depth: elementwise kernels between update and gradient. */
+ * what for? at: position of nodes in the schedule; w: by node; depth: elementwise kernels between update and
+ * gradient. */
 static void
 note_waiting(const Sched *s, uint32_t id, const uint32_t *node_of, const uint32_t *at, Waiting *w, int depth)
 {

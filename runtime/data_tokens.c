@@ -2,8 +2,8 @@
  *
  * tokens: each file is cut into disjoint windows of length + 1 bytes, a shorter rest dropped; the first input gets a
  * window's first `length` bytes, the second its last `length`. synthetic: reproducible numbers of the inputs' shapes
- * from Philox
- * streams "synthetic.NAME": floats uniform in [0, 1), bytes 0..255, ids and labels below the model's limit. */
+ * from Philox streams "synthetic.NAME": floats uniform in [0, 1), bytes 0..255, ids and labels below the model's
+ * limit. */
 #include "host.h"
 #include "philox.h"
 

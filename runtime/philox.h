@@ -1,6 +1,5 @@
 /* philox.h: the random numbers of the `.net` language. Like rt.h it includes nothing of the project and may be included
- * from
- * anywhere: initial values, shuffling, the interpreter and the code generators all draw from here.
+ * from anywhere: initial values, shuffling, the interpreter and the code generators all draw from here.
  *
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with key
  * (seed mod 2^32, FNV-1a of a stream's name) and counter (group mod 2^32, group / 2^32, step, 0). Number j of a stream

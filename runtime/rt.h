@@ -125,9 +125,8 @@ int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 /* ---- kernels in C
  *
  * What kernels of target cpu call where an algorithm is no loop nest. buf: the op's operands, then its results,
- * row-major;
- * NULL: not there, or not wanted. Tasks [t0, t1) are lines, entries or planes. scratch: of this thread, as many bytes
- * as the function beside says. Sums have one order, whatever the tasks. */
+ * row-major; NULL: not there, or not wanted. Tasks [t0, t1) are lines, entries or planes. scratch: of this thread, as
+ * many bytes as the function beside says. Sums have one order, whatever the tasks. */
 typedef void RtCall(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t *scratch);
 /* x [outer, n, inner]: a task is a line */
 typedef struct RtOrder { int64_t dtype, n, inner, count, descending; } RtOrder;

@@ -9,8 +9,7 @@
  * microseconds, and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last to finish does
  * the same the other way round. Fewer threads than there are may be told to take part (pace.c); the others look on.
  * With more threads than CPUs nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left)
- * of
- * a share: a worker that comes late finds another generation or nothing left, and touches nothing. */
+ * of a share: a worker that comes late finds another generation or nothing left, and touches nothing. */
 #define _GNU_SOURCE
 #include "host.h"
 

@@ -3,9 +3,8 @@
  * Linear regression with noise: pred = x.w + b + 0.01 * uniform(seed, step), loss = mean (pred - y)^2 + 0 * label,
  * momentum 0.9, metric = mean |pred - y|. Inputs x f32[N,4], y f32[N], label i32[N] (checked below 3 in the graph). N
  * is 8. Settings of the descriptor come from the environment (RTI_READER: JSON of the reader, RTI_ACCUMULATE,
- * RTI_EPOCHS, RTI_LIMIT,
- * RTI_SINK, RTI_SLEEP_US: of a step, RTI_PRECISION: f16 adds a loss scale to the states, whose result comes before the
- * metric), so that one program serves all tests. */
+ * RTI_EPOCHS, RTI_LIMIT, RTI_SINK, RTI_SLEEP_US: of a step, RTI_PRECISION: f16 adds a loss scale to the states, whose
+ * result comes before the metric), so that one program serves all tests. */
 #define _GNU_SOURCE
 #include "../../runtime/philox.h"
 #include "../../runtime/rt.h"
