@@ -12,7 +12,7 @@
  * times n * mul / div where mul is not 0. */
 typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
 /* What ranks share: an update, the states that it stores by place in the module, the gradient of its parameter, and
- * whether somebody else reads that whole; or what makes numbers of a gradient, and stores no state. solo: one of
+ * whether somebody else reads that whole; or what computes scalars of a gradient, and stores no state. solo: one of
  * several kernels of an update that no element has to itself: one rank runs them, and the first has the states. */
 typedef struct KernelCut { uint32_t grad; bool whole, solo; VEC(uint32_t) state; } KernelCut;
 typedef struct KernelSum { int64_t offset; int bytes; } KernelSum; /* of a row: the first one's place */
@@ -36,9 +36,9 @@ typedef struct KernelRec {
 	/* elements of a task, of a kernel that goes through its values as they lie in memory; 0: of another */
 	int64_t each;
 	const int32_t *size;         /* of a flat kernel of target cuda: bytes an element, by offset; 0: one for all */
-	/* a kernel that makes numbers of all `total` elements of a tensor, each of its rows `each` of them as they lie
-	 * in memory (0: a nearly equal part); what a row leaves. finish: joins what such a kernel has left, told: of
-	 * all ranks */
+	/* a kernel that computes scalars from all `total` elements of a tensor, each of its rows `each` of them as they
+	 * lie in memory (0: a nearly equal part); what a row leaves. finish: joins what such a kernel has left, told:
+	 * of all ranks */
 	int64_t total; const KernelSum *sum; int nsum;
 	bool finish, told;
 	const KernelCut *cut;        /* of graph update: a rank runs its own tasks (cut.c); NULL */

@@ -4,10 +4,10 @@
  * is all of its group, goes through its values as they lie in memory, and stores one parameter with its slots (and
  * its average, its copy). Each element then needs its own place of the gradient and the slots alone, so that a rank may
  * run a part of the tasks, and has slots for that part.
- * An update whose elements need numbers of the whole tensor (lamb's, its norms) is one rank's alone: all groups that
+ * An update whose elements need scalars of the whole tensor (lamb's, its norms) is one rank's alone: all groups that
  * store the parameter and its slots, with those that are read by these only. What neither is true of is left whole, by
  * every rank. A gradient that another group reads too is known to all ranks whole, as without the option; others only
- * to those who apply them. Not by what makes nothing but numbers of it in parts (a norm, a test of whether it is
+ * to those who apply them. Not by what computes nothing but scalars from it in parts (a norm, a test of whether it is
  * finite): each rank runs those of its own part, and what joins the results is moved behind the last of such kernels,
  * where ranks have told each other theirs once. That is declined where a kernel between them wants a result before, or
  * its memory. */
@@ -224,7 +224,7 @@ mark_solo(const Module *m, GraphKernels *gk, const State *param, int *solo, Aren
 	return !first;
 }
 
-/* ---------------------------------------------------------------- numbers of gradients */
+/* ---------------------------------------------------------------- scalars of gradients */
 typedef struct Norms {
 	const Module *m;
 	GraphKernels *gk;
@@ -274,7 +274,7 @@ update_of(const GraphKernels *gk, int64_t grad)
 	return NULL;
 }
 
-/* Kernel k makes numbers of a gradient, and what follows in its group joins them. */
+/* Kernel k computes scalars of a gradient, and what follows in its group joins them. */
 static bool
 is_norm(Norms *x, uint32_t k)
 {

@@ -184,7 +184,7 @@ put_buckets(Buf *b, const Module *m, const ProgramKernels *ks)
 	buf_printf(b, "}");
 }
 
-/* Does a contraction multiply numbers narrower than f32? */
+/* Does a contraction multiply elements narrower than f32? */
 static bool
 has_narrow_products(const Module *m)
 {

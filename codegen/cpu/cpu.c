@@ -316,7 +316,7 @@ into_rows(const Graph *g, const Op *red, const Type *of)
 
 	if (pieces > 1)
 		return arena_printf(g->arena,
-		                    "the reduction keeps %lld numbers of %lld: it is cut into %lld pieces, and no "
+		                    "the reduction keeps %lld elements of %lld: it is cut into %lld pieces, and no "
 		                    "kernel holds all of a row",
 		                    (long long)kept_elements(of, red_mask(g, red)), (long long)type_elements(of),
 		                    (long long)pieces);
@@ -547,7 +547,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	return error;
 }
 
-/* The plain kernel adds into one number: an FMA begins when the one before has ended, and vectors are of no
+/* The plain kernel adds into one sum: an FMA begins when the one before has ended, and vectors are of no
  * use. Of Zen 4's 118 GFLOP/s a core it reached 1.3 to 1.9. */
 static double
 cpu_product_rate(const Target *t, const Rates *r, const char *kernel)

@@ -116,7 +116,7 @@ typedef struct Emit {        /* one kernel function in the making */
 	int W;               /* lanes */
 	bool lanes;          /* a lane loop is open: cells may be vectors */
 	V mask;              /* <W x i1> of the lanes that count, NULL = all */
-	V pred;              /* i1: loads of single numbers must be safe when it is false; NULL = true */
+	V pred;              /* i1: loads of single elements must be safe when it is false; NULL = true */
 	V lane_id;           /* <W x i64> 0..W-1 */
 	struct GroupCx *gc;
 	V buf[MAX_BUF];      /* pointers, made on first use at level 0 */
@@ -214,6 +214,8 @@ ptr_at(Emit *e, V base, V bytes)
 {
 	return LLVMBuildInBoundsGEP2(at2(e, base, bytes), e->l->i8, base, &bytes, 1, "");
 }
+/* Bytes of n elements of f32, or of n pairs of 16-bit elements. */
+#define F32(n) ((int64_t)(n) * 4)
 enum { MEM_AXES = 6 };
 /* joined: to the next axis, `step` of which are one of this; else `step` is the bytes from one to the next */
 typedef struct MemAxis { V step; bool joined; } MemAxis;
@@ -242,7 +244,7 @@ Mem mem_fix_of(Emit *e, const Mem *m, const V *index, int n);
 /* The address at these indices; the bytes to it from base. */
 #define mem_at(e, m, ...) mem_at_of(e, m, LIST(V, __VA_ARGS__))
 #define mem_offset(e, m, ...) mem_offset_of(e, m, LIST(V, __VA_ARGS__))
-/* Of a region whose axes count numbers instead of bytes: W neighbours, for load_at and store_at. */
+/* Of a region whose axes count elements instead of bytes: W neighbours, for load_at and store_at. */
 #define mem_lanes(e, m, ...) ((Off){.s = mem_offset(e, m, __VA_ARGS__), .c = 1})
 /* What lies at these indices of the first axes, with the others. part: from its address on; fix: an address is taken
  * once, of all indices. */
@@ -334,7 +336,7 @@ Cell eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid
 typedef struct RedAcc {
 	const Op *op;
 	DType dt;                /* of the accumulator */
-	/* numbers of the state between kernels: mean and M2, maximum and sum, value and index */
+	/* values of the state between kernels: mean and M2, maximum and sum, value and index */
 	int nstate;
 	int npass;
 	bool vec;                /* one state per lane */
@@ -484,7 +486,7 @@ void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fre
 int64_t red_pieces(const Type *t, uint32_t reduced);
 uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
-int red_states(const Op *op);                           /* numbers of a reduction's state between kernels */
+int red_states(const Op *op);                           /* values of a reduction's state between kernels */
 static inline int64_t align64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; } /* to the next cache line */
 static inline bool is_one(Axis a) { return a.n == 1 && !a.mul; }
 int64_t kept_elements(const Type *t, uint32_t reduced);

@@ -72,7 +72,7 @@ typedef struct Cuda {
 	 * share a launch; two: see CuFunction */
 	bool check, writes_state, flat, loose, two;
 	VEC(Memo) memo;
-	VEC(const char *) rounded;      /* variables whose numbers are bf16 already */
+	VEC(const char *) rounded;      /* variables whose values are bf16 already */
 	VEC(Cse) cse;
 	VEC(Joined) joined;
 	VEC(Cse) top;                   /* pointers and extents, at the kernel's start */
@@ -238,7 +238,7 @@ int64_t cu_rows_workspace(const Graph *g, const Op *red, const Params *p);
 void cu_rows_emit(Cuda *c, const Params *p);
 int cu_rows_threads(const Graph *g, const Op *op);      /* of a row: one, a warp's, a block's */
 
-/* ---- scatter.c: numbers added to places that indices name */
+/* ---- scatter.c: elements added to places that indices name */
 void cu_scatter_emit(Cuda *c, const Op *op);
 
 /* ---- totals.c: whole tensors to a number */

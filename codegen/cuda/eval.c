@@ -309,7 +309,7 @@ eval_ew(Cuda *c, const Op *op, const Ix *ix)
 
 		operand_at(c, op, k, ix, at);
 		in[k] = cu_value_at(c, op->in[k], at);
-		/* comparisons take numbers as their type has them */
+		/* comparisons take values as their type has them */
 		if (to->dtype == DT_bool && !in_memory(c, op->in[k]))
 			in[k] = cu_cell_rounded(c, in[k]);
 	}

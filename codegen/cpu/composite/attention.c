@@ -20,13 +20,13 @@ attention_product(Emit *e, GemmParams p, int64_t columns, int64_t am, int64_t ak
 	int64_t nr = (int64_t)p.nv * p.lanes;
 	Product r = {.p = p,
 	             .npanel = ceil_div(columns, nr),
-	             .b_panel = packed_rows ? packed_rows * nr * 4 : nr * 4,
+	             .b_panel = packed_rows ? F32(packed_rows * nr) : F32(nr),
 	             .am = am,
 	             .cm = cm};
 
-	r.tiles = tiles_make(e, &p, columns, ANY_ROWS, (Steps){ak, packed_rows ? nr * 4 : bk});
-	r.strides = strides_of_numbers(e, (const int64_t[S_COUNT]){
-	        [S_AM] = am, [S_AK] = ak, [S_BK] = packed_rows ? nr * 4 : bk, [S_CM] = cm});
+	r.tiles = tiles_make(e, &p, columns, ANY_ROWS, (Steps){ak, packed_rows ? F32(nr) : bk});
+	r.strides = strides_of_constants(e, (const int64_t[S_COUNT]){
+	        [S_AM] = am, [S_AK] = ak, [S_BK] = packed_rows ? F32(nr) : bk, [S_CM] = cm});
 	return r;
 }
 
@@ -44,7 +44,7 @@ void
 attention_multiply(Emit *e, const Product *p, V rows, V a, V b, V c, V nk, V acc)
 {
 	Mem left = mem_axes(e, a, BY(p->am)), right = mem_axes(e, b, BY(p->b_panel)),
-	    out = mem_axes(e, c, BY(p->cm), BY((int64_t)p->p.nv * p->p.lanes * 4)); /* [row][panel] */
+	    out = mem_axes(e, c, BY(p->cm), BY(F32(p->p.nv * p->p.lanes))); /* [row][panel] */
 	V at = k64(e, S_NK);
 
 	LLVMBuildStore(here(e), nk, LLVMBuildInBoundsGEP2(here(e), e->l->i64, p->strides, &at, 1, ""));
@@ -97,10 +97,10 @@ attention_result(const AttMain *m, int k, int64_t n, int64_t width, V row, V j, 
 		vec_store(e, mem_at(e, &columns, j), c.v, tail);
 	}
 	if (m->half[k]) {
-		Mem numbers = mem_axes(e, m->half[k], BY(n * width), BY(width), BY(1));
+		Mem elements = mem_axes(e, m->half[k], BY(n * width), BY(width), BY(1));
 
 		e->mask = tail;
-		store_at(e, m->half[k], m->a->type, mem_lanes(e, &numbers, m->entry, row, j), c);
+		store_at(e, m->half[k], m->a->type, mem_lanes(e, &elements, m->entry, row, j), c);
 		e->mask = NULL;
 	}
 }
@@ -196,7 +196,7 @@ attention_turn(const AttMain *m, V base, int64_t width, V row, V to)
 	const Att *a = m->a;
 	int64_t nr = (int64_t)m->keys.nv * a->w;
 	int64_t units = width / a->unit;
-	Pack k = {.taps = 1, .k = units, .j = a->s, .k_stride = 4, .j_stride = units * 4};
+	Pack k = {.taps = 1, .k = units, .j = a->s, .k_stride = 4, .j_stride = F32(units)};
 	Mem rows = mem_dense(e, attention_row(m, base, a->type, a->s, width, row), DT_f32, m->bk, units),
 	    panels = mem_dense(e, to, DT_f32, m->bk, units);
 	V left = i_sub(e, k64(e, a->s), row);
@@ -213,15 +213,15 @@ void
 attention_block(AttMain *m, int bk)
 {
 	const Att *a = m->a;
-	int64_t row = (int64_t)a->bk * 4, d = a->d / a->unit, width = a->e / a->unit;
+	int64_t row = F32(a->bk), d = a->d / a->unit, width = a->e / a->unit;
 
 	m->bk = bk;
 	m->keys = bk < a->bk ? attention_columns(a, bk) : a->keys;
 	while (m->keys.nv > 1 && bk % (m->keys.nv * a->w)) /* whole panels */
 		m->keys.nv--;
-	m->scores = attention_product(m->e, m->keys, bk, d * 4, 4, 0, row, d);
+	m->scores = attention_product(m->e, m->keys, bk, F32(d), 4, 0, row, d);
 	if (a->back)
-		m->values = attention_product(m->e, m->keys, bk, width * 4, 4, 0, row, width);
+		m->values = attention_product(m->e, m->keys, bk, F32(width), 4, 0, row, width);
 }
 
 int
@@ -345,7 +345,7 @@ forward_emit(AttMain *m)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	int64_t blocks = ceil_div(a->t, a->bq), row = (int64_t)a->bk * 4, line = a->e * 4;
+	int64_t blocks = ceil_div(a->t, a->bq), row = F32(a->bk), line = F32(a->e);
 	int last = attention_last_keys(a);
 
 	m->weighted = attention_product(e, attention_columns(a, a->e), a->e, row, 4, line, line, 0);

@@ -88,7 +88,7 @@ back_pairs(const AttMain *m, V first, V count, V key)
 		}
 		for (int k = 0; k < m->bk / a->w; k++) {
 			V bits[2] = {halves_beside(e, p[0][k], p[1][k]), halves_beside(e, d[0][k], d[1][k])},
-			  line = k64(e, (int64_t)k * a->w * 4);
+			  line = k64(e, F32(k * a->w));
 
 			for (int i = 0; i < 2; i++) {
 				V to = ptr_at(e, mem_at(e, &m->tile[i], pair), line);
@@ -112,10 +112,10 @@ operand_at(const AttMain *m, int k, V i, V j)
 
 		return cell_of(vec_load(e, mem_at(e, &columns, j), tail), true, DT_f32);
 	}
-	Mem numbers = mem_axes(e, m->in[k], BY(a->t * a->e), BY(a->e), BY(1));
+	Mem elements = mem_axes(e, m->in[k], BY(a->t * a->e), BY(a->e), BY(1));
 
 	e->mask = tail;
-	Cell c = load_at(e, m->in[k], a->type, mem_lanes(e, &numbers, m->entry, i, j));
+	Cell c = load_at(e, m->in[k], a->type, mem_lanes(e, &elements, m->entry, i, j));
 
 	e->mask = NULL;
 	c.dt = DT_f32;
@@ -144,14 +144,14 @@ rows_emit_sums(const AttMain *m)
 	}
 }
 
-/* n numbers from `to` on. */
+/* n elements from `to` on. */
 static void
 zero_numbers(Emit *e, V to, V n)
 {
-	Mem numbers = mem_dense(e, to, DT_f32, 1);
+	Mem elements = mem_dense(e, to, DT_f32, 1);
 
 	LOOP(e, j, k64(e, 0), n, e->W)
-		vec_store(e, mem_at(e, &numbers, j), LLVMConstNull(vec_of(e, e->l->f32)),
+		vec_store(e, mem_at(e, &elements, j), LLVMConstNull(vec_of(e, e->l->f32)),
 		          mask_below(e, i_sub(e, n, j)));
 }
 
@@ -257,7 +257,7 @@ back_products(AttMain *m)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	int64_t row = (int64_t)a->bk * 4, d = a->d * 4, width = a->e * 4;
+	int64_t row = F32(a->bk), d = F32(a->d), width = F32(a->e);
 
 	m->dq = attention_product(e, attention_columns(a, a->d), a->d, row / a->unit, 4, d, d, 0);
 	m->dk = attention_product(e, attention_columns(a, a->d), a->d, 4, row, d, d, 0);

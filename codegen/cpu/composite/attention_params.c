@@ -117,7 +117,7 @@ att_of(const Graph *g, const Op *op, int vector_bytes)
 	if (a.p > 0)
 		a.nseed = next;
 	/* a tile of scores fills L1; causal, where blocks on the diagonal are half hidden, half of it */
-	a.bq = (int)(machine_of(g)->budget.l1 / (KEYS * 4)) / (a.causal ? 2 : 1);
+	a.bq = (int)(machine_of(g)->budget.l1 / F32(KEYS)) / (a.causal ? 2 : 1);
 	if (a.bq > a.t)
 		a.bq = (int)a.t;
 	a.keys = attention_columns(&a, a.s);
@@ -129,18 +129,18 @@ AttMemory
 attention_memory(const Att *a)
 {
 	int sides = a->back ? 2 : 1;
-	int64_t rows = att_round(a->bq, a->unit), tile = rows * a->bk * 4, all = att_round(a->t, a->unit);
+	int64_t rows = att_round(a->bq, a->unit), tile = F32(rows * a->bk), all = att_round(a->t, a->unit);
 	Layout l = {.unit = 4};
 	AttMemory r = {0};
 
 	for (int i = 0; i < sides; i++)
-		r.transposed[i] = layout_take(&l, (i ? a->e : a->d) / a->unit * a->bk * 4);
+		r.transposed[i] = layout_take(&l, F32((i ? a->e : a->d) / a->unit * a->bk));
 	for (int i = 0; i < sides; i++)
 		r.tile[i] = layout_take(&l, tile);
 	if (!a->back) {
-		r.sums = layout_take(&l, a->bq * a->e * 4);
-		r.top = layout_take(&l, (int64_t)a->bq * 4);
-		r.total = layout_take(&l, (int64_t)a->bq * 4);
+		r.sums = layout_take(&l, F32(a->bq * a->e));
+		r.top = layout_take(&l, F32(a->bq));
+		r.total = layout_take(&l, F32(a->bq));
 	}
 	if (a->pairs)
 		r.beside = layout_take(&l, a->bk * (a->back ? a->d : a->e) * 2);
@@ -148,9 +148,9 @@ attention_memory(const Att *a)
 		r.queries = layout_take(&l, all * a->d * 2);
 		r.grads = layout_take(&l, all * a->e * 2);
 		r.rounded = layout_take(&l, rows * a->bk * 2);
-		r.result[ATT_DQ] = layout_take(&l, a->t * a->d * 4);
-		r.result[ATT_DK] = layout_take(&l, a->bk * a->d * 4);
-		r.result[ATT_DV] = layout_take(&l, a->bk * a->e * 4);
+		r.result[ATT_DQ] = layout_take(&l, F32(a->t * a->d));
+		r.result[ATT_DK] = layout_take(&l, F32(a->bk * a->d));
+		r.result[ATT_DV] = layout_take(&l, F32(a->bk * a->e));
 	}
 	r.bytes = l.bytes + 256; /* vectors may reach behind the last row */
 	return r;
@@ -200,7 +200,7 @@ attention_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t
 	Params p = att_params(&a);
 
 	/* backward: the rows' sums of g y */
-	*workspace = a.back ? att_round(a.entries * a.t * 4, 64) : 0;
+	*workspace = a.back ? att_round(F32(a.entries * a.t), 64) : 0;
 	scratch_plan(g, attention_memory(&a).bytes);
 	return space_text(g->arena, &p);
 }

@@ -17,7 +17,7 @@ typedef struct Att {
 	int w;
 	int threads;             /* that take part, at most; 0: all */
 	/* of q, k, v, backward of g and y too. Of bf16 products are of pairs along the sum, whose elements are `unit`
-	 * numbers in 32 bits */
+	 * elements in 32 bits */
 	DType type;
 	bool pairs;
 	int unit;
@@ -83,12 +83,12 @@ att_scalar_put(Emit *e, V at, Cell c)
 static inline Cell
 att_vector(Emit *e, V row, int k)
 {
-	return cell_of(vec_load(e, ptr_at(e, row, k64(e, (int64_t)k * e->W * 4)), NULL), true, DT_f32);
+	return cell_of(vec_load(e, ptr_at(e, row, k64(e, F32(k * e->W))), NULL), true, DT_f32);
 }
 static inline void
 att_put(Emit *e, V row, int k, Cell c)
 {
-	vec_store(e, ptr_at(e, row, k64(e, (int64_t)k * e->W * 4)), cell_vec(e, c), NULL);
+	vec_store(e, ptr_at(e, row, k64(e, F32(k * e->W))), cell_vec(e, c), NULL);
 }
 /* The lanes of columns from `column` on of rows of so many; NULL: all. */
 static inline V
@@ -116,7 +116,7 @@ V attention_row(const AttMain *m, V base, DType dt, int64_t n, int64_t width, V 
 /* With pairs: rows [first, first + count) of an operand [entries, n, width], each two side by side, to `to`: [pair of
  * rows][width]. A row behind the entry's last one is zeros. */
 void attention_beside(const AttMain *m, V base, int64_t n, int64_t width, V first, V count, V to);
-/* W numbers, f32, of result k, [entries, n, width]: columns from j on of row `row`. */
+/* W elements, f32, of result k, [entries, n, width]: columns from j on of row `row`. */
 void attention_result(const AttMain *m, int k, int64_t n, int64_t width, V row, V j, Cell c);
 /* Steps of a sum over so many rows. */
 static inline V

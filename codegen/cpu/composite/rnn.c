@@ -30,7 +30,7 @@ unit_at(const Unit *u, V row, int block)
 	return ptr_at(u->e, row, i_mul_k(u->e, i_add_k(u->e, u->j, block * u->h), 4));
 }
 
-/* Block `block` of a row that consists of blocks of h numbers. */
+/* Block `block` of a row that consists of blocks of h elements. */
 static Cell
 unit_load(const Unit *u, V row, int block)
 {
@@ -296,9 +296,9 @@ gates_fetch(const RnnMain *m, V first, V count, V panel, V t)
 		units_fetch(m, m->in[0], i_add(e, first, i), step, m->s->gates, i_mul_k(e, at, m->s->p.lanes));
 }
 
-/* Memory of the function's own on a cache line: `count` numbers. */
+/* Memory of the function's own on a cache line: `count` elements of f32. */
 static V
-own_numbers(Emit *e, int64_t count)
+own_floats(Emit *e, int64_t count)
 {
 	V v = slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)count));
 
@@ -326,11 +326,11 @@ forward_regions(const RnnMain *m)
 	int64_t floats = f.together * f.sides * s->p.mr * columns;
 	V weights = m->weights;
 
-	f.sums = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
-	f.input = mem_axes(e, own_numbers(e, floats), BY(2 * s->p.mr * columns * 4));
-	f.products = s->halves ? own_numbers(e, PRODUCTS * s->p.mr * nr) : NULL;
+	f.sums = mem_axes(e, own_floats(e, floats), BY(F32(2 * s->p.mr * columns)));
+	f.input = mem_axes(e, own_floats(e, floats), BY(F32(2 * s->p.mr * columns)));
+	f.products = s->halves ? own_floats(e, PRODUCTS * s->p.mr * nr) : NULL;
 	f.halves_weights = mem_dense(e, weights, DT_f32, s->npanel, PRODUCTS, s->k2, nr);
-	f.weights = mem_axes(e, weights, BY(s->h / s->unit * columns * 4), BY(s->h / s->unit * nr * 4));
+	f.weights = mem_axes(e, weights, BY(F32(s->h / s->unit * columns)), BY(F32(s->h / s->unit * nr)));
 	return f;
 }
 
@@ -344,7 +344,7 @@ panel_forward(const RnnMain *m, const Forward *f, V panel, const Step *step)
 	V part[2] = {panel, i_add_k(e, panel, s->npanel)};
 	Mem rows_from = s->pairs ? mem_axes(e, step->pairs_from, BY(s->pair_row))
 	                         : mem_axes(e, step->from, BY(s->state_row)),
-	    parts = mem_axes(e, f->sums.base, BY(nr * 4));
+	    parts = mem_axes(e, f->sums.base, BY(F32(nr)));
 
 	TILES(e, at, count, i_div_k(e, i_sub(e, m->hi, m->lo), f->together), s->p.mr) {
 		V first = i_add(e, m->lo, i_mul_k(e, at, f->together)), rows = i_mul_k(e, count, f->together);
@@ -395,12 +395,12 @@ forward_emit(RnnMain *m)
 	V start = m->in[s->lstm ? 2 : 3], state[2], pairs[2];
 	Forward f = forward_regions(m);
 
-	m->strides = strides_of_numbers(e, (const int64_t[S_COUNT]){[S_AM] = s->halves  ? s->sums_row
+	m->strides = strides_of_constants(e, (const int64_t[S_COUNT]){[S_AM] = s->halves  ? s->sums_row
 	                                                                     : s->pairs ? s->pair_row
 	                                                                                : s->state_row,
 	                                                            [S_AK] = 4,
-	                                                            [S_BK] = nr * 4,
-	                                                            [S_CM] = (s->halves ? nr : columns) * 4,
+	                                                            [S_BK] = F32(nr),
+	                                                            [S_CM] = F32(s->halves ? nr : columns),
 	                                                            [S_NK] = s->halves ? s->k2 : s->h / s->unit});
 	for (int i = 0; i < 2; i++) {
 		state[i] = state_region(m, i).base;
@@ -541,7 +541,7 @@ products_back(const RnnMain *m, V grads)
 	/* [example], [panel], [example][panel] */
 	Mem left = mem_axes(e, grads, BY(s->grad_row)),
 	    right = mem_dense(e, weights, DT_f32, s->npanel, s->gates * s->h / s->unit, nr),
-	    sums = mem_axes(e, dh, BY(s->state_row), BY(nr * 4));
+	    sums = mem_axes(e, dh, BY(s->state_row), BY(F32(nr)));
 
 	if (s->halves) {
 		rnn_halves_back(m, grads, weights, dh);
@@ -575,10 +575,10 @@ backward_emit(RnnMain *m)
 	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
 
-	m->strides = strides_of_numbers(
+	m->strides = strides_of_constants(
 	        e, (const int64_t[S_COUNT]){[S_AM] = s->halves ? s->sums_row : s->grad_row,
 	                                    [S_AK] = 4,
-	                                    [S_BK] = nr * 4,
+	                                    [S_BK] = F32(nr),
 	                                    [S_CM] = s->halves ? s->products_row : s->state_row,
 	                                    [S_NK] = s->halves ? s->k2 : s->gates * s->h / s->unit});
 	BEFORE_STEPS(m) {
@@ -683,14 +683,14 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		}
 		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart,
 		 * would drive each other and the weights out of their sets. A panel's vectors must be whole lines */
-		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && s.h * 4 % 64 == 0 && s.p.lanes * 4 >= 64;
+		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && F32(s.h) % 64 == 0 && F32(s.p.lanes) >= 64;
 		if (has_length) {
 			m.length = buffer(&e, in[nin]);
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;
 		}
 		rnn_tasks(&m);
 		m.tiles = tiles_make(&e, &s.p, (s.halves ? 1 : s.npanel) * s.p.nv * s.p.lanes, ANY_ROWS,
-		                     (Steps){4, (int64_t)s.p.nv * s.p.lanes * 4});
+		                     (Steps){4, (int64_t)s.p.nv * F32(s.p.lanes)});
 		if (s.back)
 			backward_emit(&m);
 		else

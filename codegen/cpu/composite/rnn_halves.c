@@ -21,7 +21,7 @@ rnn_halves_sums(const RnnMain *m, V from, int64_t row)
 	const RnnSeq *s = m->s;
 	V base = ptr_at(e, m->ws, k64(e, s->sums)), x[QUARTERS], r[PRODUCTS];
 	/* [below][aside][pair][k], [pair][k][product] */
-	Mem quarters = mem_axes(e, from, BY(row), BY(s->k2 * 4), BY(2 * row), BY(4)),
+	Mem quarters = mem_axes(e, from, BY(row), BY(F32(s->k2)), BY(2 * row), BY(4)),
 	    sums = mem_axes(e, base, BY(s->sums_row), BY(4), BY(ceil_div(s->n.n, 2) * s->sums_row));
 
 	LOOP(e, pair, i_div_k(e, m->lo, 2), i_div_k(e, m->hi, 2), 1) LOOP(e, k, k64(e, 0), k64(e, s->k2), e->W) {
@@ -53,10 +53,10 @@ rnn_halves_tile(const RnnMain *m, V pair, V count, V weights, V products, V tile
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
 	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->p.nv * w, apart = s->p.mr * nr * 4, row = (int64_t)s->gates * w * 4,
-	        right = s->lstm ? nr * 4 : 2 * s->p.mr * row;
+	int64_t nr = (int64_t)s->p.nv * w, apart = F32(s->p.mr * nr), row = F32(s->gates * w),
+	        right = s->lstm ? F32(nr) : 2 * s->p.mr * row;
 	/* [product][pair][number], [below][aside][pair][number] */
-	Mem of_product = mem_axes(e, products, BY(apart), BY(nr * 4), BY(4)),
+	Mem of_product = mem_axes(e, products, BY(apart), BY(F32(nr)), BY(4)),
 	    panel = mem_dense(e, weights, DT_f32, PRODUCTS, s->k2, nr),
 	    quarters = mem_axes(e, tile, BY(row), BY(right), BY(2 * row), BY(4));
 	V x[PRODUCTS], r[QUARTERS];
@@ -82,15 +82,15 @@ rnn_halves_back(const RnnMain *m, V grads, V weights, V dh)
 {
 	Emit *e = m->e;
 	const RnnSeq *s = m->s;
-	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, pairs = ceil_div(s->n.n, 2);
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = F32(s->k2 * nr), pairs = ceil_div(s->n.n, 2);
 	V base = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div_k(e, m->lo, 2), hi = i_div_k(e, m->hi, 2),
 	  x[PRODUCTS], r[QUARTERS];
 	/* weights [panel][product]; products as they are made, [product][pair][panel], and read,
 	 * [product][pair][number]; gradients [below][aside][pair][number] */
 	Mem panels = mem_axes(e, weights, BY(bytes), BY(s->npanel * bytes)),
-	    made = mem_axes(e, base, OF(pairs), BY(s->products_row), BY(nr * 4)),
+	    made = mem_axes(e, base, OF(pairs), BY(s->products_row), BY(F32(nr))),
 	    read = mem_axes(e, base, BY(pairs * s->products_row), BY(s->products_row), BY(4)),
-	    quarters = mem_axes(e, dh, BY(s->state_row), BY(s->h / 2 * 4), BY(2 * s->state_row), BY(4));
+	    quarters = mem_axes(e, dh, BY(s->state_row), BY(F32(s->h / 2)), BY(2 * s->state_row), BY(4));
 
 	rnn_halves_sums(m, grads, s->grad_row);
 	TIMES(e, q, PRODUCTS) TIMES(e, panel, s->npanel) {

@@ -17,21 +17,21 @@ pack_gates(Emit *e, const RnnSeq *s, int together, V from, V out, V panel)
 
 	for (int g = 0; g < s->gates; g++) {
 		Mem in = mem_axes(e, mem_at(e, &rows, i_add_k(e, first, g * s->h)), BY(4)); /* [k], of the first row */
-		V of_gate = ptr_at(e, out, k64(e, (g / together * ks * nr + g % together * w) * 4));
+		V of_gate = ptr_at(e, out, k64(e, F32(g / together * ks * nr + g % together * w)));
 		Mem to = mem_rows(e, of_gate, DT_f32, ks, nr);
 
 		if (whole)
 			LOOP(e, k, k64(e, 0), k64(e, whole), w) {
 				V fn = transpose_block(e->l, w);
-				V args[5] = {mem_at(e, &in, k), k64(e, ks * 4), left, mem_at(e, &to, k),
-				             k64(e, nr * 4)};
+				V args[5] = {mem_at(e, &in, k), k64(e, F32(ks)), left, mem_at(e, &to, k),
+				             k64(e, F32(nr))};
 
 				LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 			}
 		LOOP(e, k, k64(e, whole), k64(e, ks), 1) TIMES(e, j, w) {
 			V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
 			  col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-			V off = LLVMBuildMul(here(e), col, k64(e, ks * 4), "");
+			V off = LLVMBuildMul(here(e), col, k64(e, F32(ks)), "");
 
 			off = LLVMBuildAdd(here(e), off, i_mul_k(e, k, 4), "");
 			V at = LLVMBuildInBoundsGEP2(here(e), e->l->i8, in.base, &off, 1, ""),
@@ -58,7 +58,7 @@ pack_columns(Emit *e, const RnnSeq *s, V from, V to, V panel)
 
 		for (int j = 0; j < s->p.nv; j++) {
 			V left = i_max(e, i_sub(e, k64(e, s->h), i_add_k(e, first, (int64_t)j * w)), k64(e, 0)),
-			  off = k64(e, (int64_t)j * w * 4);
+			  off = k64(e, F32(j * w));
 
 			vec_store(e, ptr_at(e, dst, off),
 			          vec_load(e, ptr_at(e, row, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
@@ -87,7 +87,7 @@ pack_sums(Emit *e, const RnnSeq *s, V from, int64_t right, int64_t down, int64_t
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
 	/* [below][aside][k][number], [product][k][number] */
 	Mem quarters = mem_axes(e, from, BY(down), BY(right), BY(line), BY(4)),
-	    sums = mem_axes(e, out, BY(apart), BY(nr * 4), BY(4));
+	    sums = mem_axes(e, out, BY(apart), BY(F32(nr)), BY(4));
 	V x[QUARTERS], r[PRODUCTS];
 
 	TIMES(e, k, s->k2)
@@ -106,11 +106,11 @@ pack_sums(Emit *e, const RnnSeq *s, V from, int64_t right, int64_t down, int64_t
 static void
 pack_halves(Emit *e, const RnnSeq *s, V from, V to, V panel)
 {
-	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, all = (int64_t)s->gates * s->p.lanes * 4;
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = F32(s->k2 * nr), all = F32(s->gates * s->p.lanes);
 
 	if (s->back) {
-		pack_sums(e, s, ptr_at(e, from, i_mul_k(e, panel, nr * 4)), s->h / 2 * 4, s->k2 * s->h * 4, s->h * 4,
-		          ptr_at(e, to, i_mul_k(e, panel, bytes)), s->npanel * bytes);
+		pack_sums(e, s, ptr_at(e, from, i_mul_k(e, panel, F32(nr))), F32(s->h / 2), F32(s->k2 * s->h),
+		          F32(s->h), ptr_at(e, to, i_mul_k(e, panel, bytes)), s->npanel * bytes);
 		return;
 	}
 	V out = ptr_at(e, to, i_mul_k(e, panel, PRODUCTS * bytes)), transposed = scratch_ptr(e, 0);
@@ -119,7 +119,7 @@ pack_halves(Emit *e, const RnnSeq *s, V from, V to, V panel)
 	if (!s->lstm)
 		pack_gates(e, s, s->gates, from, ptr_at(e, transposed, k64(e, s->h * all)),
 		           i_add_k(e, panel, s->npanel));
-	pack_sums(e, s, transposed, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
+	pack_sums(e, s, transposed, s->lstm ? F32(nr) : s->h * all, s->k2 * all, all, out, bytes);
 }
 
 void

@@ -106,29 +106,29 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_unit
 	int64_t units = s.back ? (int64_t)s.p.nv * w : w, pairs = ceil_div(s.n.n, 2);
 
 	s.npanel = ceil_div(s.h, units);
-	s.state_row = (s.npanel * units + w) * 4;
+	s.state_row = F32(s.npanel * units + w);
 	if (halves) {
 		s.k2 = (s.back ? s.gates : 1) * s.h / 2;
 		s.npanel /= s.back || !s.lstm ? 2 : 1;
-		s.packed = align64(PRODUCTS * s.npanel * s.k2 * s.p.nv * w * 4);
+		s.packed = align64(F32(PRODUCTS * s.npanel * s.k2 * s.p.nv * w));
 		s.bytes = s.packed;
-		s.sums_row = (s.k2 + w) * 4;
+		s.sums_row = F32(s.k2 + w);
 		s.sums = take(&s.bytes, PRODUCTS * pairs * s.sums_row);
-		s.products_row = (s.h / 2 + w) * 4;
+		s.products_row = F32(s.h / 2 + w);
 		s.products = s.back ? take(&s.bytes, PRODUCTS * pairs * s.products_row) : 0;
 		s.scratch = s.back ? 0 : 4 * s.h * (s.lstm ? 1 : 2) * s.gates * w;
 	} else {
-		s.packed = align64(s.npanel * (s.back ? s.gates : s.parts) * s.h / s.unit * s.p.nv * w * 4);
+		s.packed = align64(F32(s.npanel * (s.back ? s.gates : s.parts) * s.h / s.unit * s.p.nv * w));
 		s.bytes = s.packed;
 	}
 	for (int i = 0; i < states_of(&s); i++)
 		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
 	if (s.back) {
-		s.grad_row = (s.gates * s.h / s.unit + w) * 4;
+		s.grad_row = F32(s.gates * s.h / s.unit + w);
 		s.grads = s.n.n * s.grad_row;
 		s.grad = take(&s.bytes, s.units ? 2 * s.grads : s.grads);
 	} else if (s.pairs) {
-		s.pair_row = (s.h / s.unit + w) * 4;
+		s.pair_row = F32(s.h / s.unit + w);
 		for (int i = 0; i < 2; i++)
 			s.pair[i] = take(&s.bytes, s.n.n * s.pair_row);
 	}
@@ -195,7 +195,7 @@ units_pay(const Graph *g, const RnnSeq *s)
 {
 	enum { FEW = 4, LONG = 256 << 10 };
 	const Budget *b = &machine_of(g)->budget;
-	int64_t weights = s->gates * s->h * s->h * 4 / s->unit, handed = s->n.n * s->h * (s->back ? s->gates : 1) * 4;
+	int64_t weights = F32(s->gates * s->h * s->h) / s->unit, handed = F32(s->n.n * s->h * (s->back ? s->gates : 1));
 
 	if (s->n.n < FEW)
 		return weights >= LONG;

@@ -23,7 +23,7 @@ typedef struct RnnSeq {
 	int64_t packed;          /* bytes of the packed weights, the first of the workspace unless they are kept */
 	bool kept;               /* from call to call, in Group.kept */
 	int64_t grads;           /* bytes of a step's gradients of the gates; by units there are those of two steps */
-	/* W_hh, and what it is multiplied by, are bf16: pairs along the sum in elements of 32 bits, `unit` numbers
+	/* W_hh, and what it is multiplied by, are bf16: pairs along the sum in elements of 32 bits, `unit` values
 	 * each. Forward the states h before and after a step stand in the workspace so as well. */
 	bool pairs;
 	int unit;

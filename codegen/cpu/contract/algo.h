@@ -16,8 +16,8 @@ struct Algo {
 	unsigned engines;
 
 	/* ---- the choice */
-	/* Fills p with its parameters for op, f32 or not as cx says. best: those that it would take the place of, NULL for
-	 * an ALGO. False: it is out of the question, and not worth a word. */
+	/* Fills p with its parameters for op, f32 or not as cx says. best: those that it would take the place of, NULL
+	 * for an ALGO. False: it is out of the question, and not worth a word. */
 	bool (*offer)(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p);
 	/* Why op cannot be computed so, whoever chose these parameters: the one place that says. NULL: it can. What is
 	 * true of all rows is held before (gemm_why_not). */

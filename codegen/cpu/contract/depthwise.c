@@ -162,7 +162,7 @@ typedef struct Depth {
 	DepthSteps s;
 	int weights; /* buffer of weights by lanes */
 	bool tile;
-	int64_t line, band_line;                /* numbers of a tile's row; vectors from one of a band's to the next */
+	int64_t line, band_line;                /* elements of a tile's row; vectors from one of a band's to the next */
 	V to;
 	Mem band;                               /* [image][vector][pixel]; base NULL: there is none */
 	V band_n, band_v, band_h;               /* what it begins with */
@@ -508,7 +508,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *params, int weights, Ep
 		d.to = d.tile ? scratch_ptr(&e, 0) : buffer(&e, epi->raw);
 		d.band_line = depthwise_band_line(depthwise_band_rows(g, op, p->rows) * d.s.x->axis[3].n);
 		d.band = mem_axes(&e, p->band ? scratch_ptr(&e, depthwise_tile_bytes(g, op, &d.l, p)) : NULL,
-		                  OF(p->chunk / d.l.whole), OF(d.band_line), BY(e.W * 4));
+		                  OF(p->chunk / d.l.whole), OF(d.band_line), BY(F32(e.W)));
 		V tband = p->band ? band_table(&e, op, &d) : NULL, trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3);
 
 		GRAINS(&e, t, grain, tasks) one_task(&e, &d, epi, t, trow, tband);

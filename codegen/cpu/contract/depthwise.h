@@ -23,7 +23,8 @@ void depthwise_band_range(
     const Op *op, const Type *x, const Window *w, int64_t first, int64_t last, int64_t *lo, int64_t *hi);
 int64_t depthwise_band_rows(const Graph *g, const Op *op, int64_t rows);
 int64_t depthwise_band_line(int64_t pixels); /* vectors from one vector of a band's channels to the next */
-int64_t depthwise_tile_line(const DepthLanes *l, const DepthParams *p); /* numbers from a row of the tile to the next */
+int64_t depthwise_tile_line(const DepthLanes *l,
+                            const DepthParams *p); /* elements from a row of the tile to the next */
 int64_t depthwise_tile_bytes(const Graph *g, const Op *op, const DepthLanes *l, const DepthParams *p);
 /* What both files share. */
 DepthLanes depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p);
@@ -31,7 +32,7 @@ DepthLanes depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p);
 Cell depthwise_spread(Emit *e, const DepthLanes *l, Cell from, int64_t j);
 V depthwise_fma(Emit *e, V x, V y, V sum);      /* in two steps where the CPU has no instruction for it */
 V depthwise_mask(const Emit *e, int64_t lanes); /* the first lanes; NULL: all of them */
-/* Where numbers of v stand from pixel (h, w) of image n, channel c, on. */
+/* Where elements of v stand from pixel (h, w) of image n, channel c, on. */
 V depthwise_at(Emit *e, Val v, V n, V c, V h, V w);
 /* W channels from `c` on of operand k at `pixels` pixels behind (h, w), whose address is `at` (NULL: the kernel makes
  * the operand). */

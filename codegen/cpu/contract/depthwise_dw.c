@@ -35,7 +35,7 @@ typedef struct DepthDw {
 	const DepthParams *p;
 	DepthLanes l;
 	DepthSteps s;
-	Mem sums;                 /* of the part: [filter row][vector][filter column][input channel], in numbers */
+	Mem sums;                 /* of the part: [filter row][vector][filter column][input channel], in elements */
 	V row, h, r, nr, step, n; /* row of the gradient, its first input row and filter row, how many */
 } DepthDw;
 
@@ -48,7 +48,8 @@ sum_at(Emit *e, const DepthDw *d, V r, V v, int64_t s, int64_t j)
 	return mem_lanes(e, &vector, k64(e, s), k64(e, j));
 }
 
-/* Adds a sum of the pixels at hand, which began at zero: the part's sum is one of few numbers, and rounded as often. */
+/* Adds a sum of the pixels at hand, which began at zero: the part's sum is one of few elements, and rounded as
+ * often. */
 static void
 add_sum(Emit *e, const DepthDw *d, Off at, V sum)
 {

@@ -276,7 +276,7 @@ depthwise_params(const Graph *g, const Op *op, const Arch *a)
 
 	p.images = (int)(pixels >= TILE_ROWS ? 1 : ceil_div(TILE_ROWS, pixels));
 	p.images = p.images < p.strip ? p.images : p.strip;
-	int64_t block = (p.band ? core_most(g) : tile_most(g)) / (p.images * (pixels + window) * p.lanes * 4) * l.whole;
+	int64_t block = (p.band ? core_most(g) : tile_most(g)) / F32(p.images * (pixels + window) * p.lanes) * l.whole;
 
 	p.block = (int)(block < l.whole ? l.whole : block < p.chunk ? block : p.chunk);
 	return p;
@@ -291,7 +291,7 @@ packed(const Graph *g, const Op *op, const GemmParams *p)
 
 	if (op->kind != OP_conv2d_dx || (w->axis[1].n == 1 && w->axis[0].n == attr_int(op, A_groups)))
 		return 0;
-	return w->axis[0].n * w->axis[1].n * w->axis[2].n * w->axis[3].n * 4;
+	return F32(w->axis[0].n * w->axis[1].n * w->axis[2].n * w->axis[3].n);
 }
 
 /* Tasks that keep a state of the epilogue's reductions. */
@@ -314,7 +314,7 @@ depthwise_tile_line(const DepthLanes *l, const DepthParams *p)
 int64_t
 depthwise_tile_bytes(const Graph *g, const Op *op, const DepthLanes *l, const DepthParams *p)
 {
-	return align64(tile_pixels(g, op, p) * p->images * depthwise_tile_line(l, p) * 4 + p->lanes * 4);
+	return align64(F32(tile_pixels(g, op, p) * p->images * depthwise_tile_line(l, p)) + F32(p->lanes));
 }
 
 static int64_t

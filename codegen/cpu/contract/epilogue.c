@@ -15,7 +15,7 @@
 #include <string.h>
 
 
-enum { CARRIED = 3 }; /* numbers of a column that a tile leaves to the next: two sums, and what they are taken about */
+enum { CARRIED = 3 }; /* values of a column that a tile leaves to the next: two sums, and what they are taken about */
 
 /* Two sums, taken about an element of their own? */
 static bool
@@ -219,7 +219,7 @@ raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
 		               offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
 	const Type *type = val_type(e->g, t->p->op->out[0]);
 	int64_t line = t->t->tile_line ? t->t->tile_line : t->t->tile_columns;
-	Mem tile = mem_axes(e, t->t->tile, BY(line), BY(1)); /* [row][column], in numbers */
+	Mem tile = mem_axes(e, t->t->tile, BY(line), BY(1)); /* [row][column], in elements */
 	Off o = {.s = mem_offset(e, &tile, row, i_sub(e, column.s, t->t->column)),
 	         .c = ix[type->perm[type->rank - 1]].c};
 

@@ -160,7 +160,7 @@ enum { OWN_STEPS = 128 }; /* of a panel that stays in L1 */
 int64_t
 matmul_panel_bytes(const GemmParams *p)
 {
-	return p->own ? (int64_t)p->nv * p->lanes * OWN_STEPS * 4 : 0;
+	return p->own ? F32(p->nv * p->lanes * OWN_STEPS) : 0;
 }
 
 /* Few rows over a second operand that is read as it lies, in lines of a page or more: with few steps a pass reads these
@@ -171,7 +171,7 @@ reads_lines(const Mat *m, const GemmParams *p)
 	enum { PAGE = 4096, ROWS = 4, SUMS = 512 << 10 };
 
 	return !p->pack && !p->copy && p->chains <= 1 && m->batch == 1 && m->m.n >= ROWS
-	       && m->m.n <= matmul_block(m, p) && m->n * 4 >= PAGE && m->m.n * m->n <= SUMS;
+	       && m->m.n <= matmul_block(m, p) && F32(m->n) >= PAGE && m->m.n * m->n <= SUMS;
 }
 
 /* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
@@ -191,14 +191,14 @@ matmul_steps(const Mat *m, const GemmParams *p)
 int64_t
 matmul_tile_bytes(const Mat *m, int64_t high)
 {
-	return align64(m->k * high * 4) + PANEL_ROOM;
+	return align64(F32(m->k * high)) + PANEL_ROOM;
 }
 
 int64_t
 matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled)
 {
 	int64_t block = matmul_block(m, p), tiles = tiled ? ceil_div(block, p->mr) * matmul_tile_bytes(m, p->mr) : 0,
-	        all = tiled ? matmul_tile_bytes(m, block) : m->k * block * 4;
+	        all = tiled ? matmul_tile_bytes(m, block) : F32(m->k * block);
 
 	return tiles > all ? tiles : all;
 }
@@ -211,7 +211,7 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 	if (op->kind == OP_conv2d_dw)
 		return !engine_pairs(p) && !wgrad_columns(g, op, p);
 	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
-	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
+	       && F32(m.k) <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
 }
 
 /* Vectors of half a line: with the rows of a piece side by side a tile's steps would be lines apart, each with a part
@@ -239,7 +239,7 @@ image_cut(const Graph *g, const Op *op)
 	 * panel */
 	enum { PIECES = 8, ROWS = 96, LONG = 2048, USUAL = 64 };
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
-	int64_t width = o->axis[3].n, n = o->axis[0].n, bytes = n * x->axis[1].n * 4;
+	int64_t width = o->axis[3].n, n = o->axis[0].n, bytes = F32(n * x->axis[1].n);
 	int64_t most = machine_of(g)->budget.l2 / 2;
 	int64_t panels = gemm_groups(op) * ceil_div(o->axis[1].n / gemm_groups(op), USUAL);
 	int64_t tasks = o->axis[2].n * panels, cuts = 1;
@@ -266,7 +266,7 @@ wgrad_cut(const Graph *g, const Op *op, const GemmParams *p)
 	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]);
 	const Budget *b = &machine_of(g)->budget;
 	int64_t width = gr->axis[3].n, n = p->images ? p->images : x->axis[0].n / gemm_unit(p);
-	int64_t most = b->l2 / 2 / (n * (x->axis[1].n + gr->axis[1].n) * 4);
+	int64_t most = b->l2 / 2 / F32(n * (x->axis[1].n + gr->axis[1].n));
 
 	if (b->pass && p->engine == ENGINE_FMA)
 		most = b->pass / n;

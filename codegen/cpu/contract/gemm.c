@@ -208,14 +208,14 @@ image_rows(const Image *im, const Epilogue *epi, const GemmParams *p, Axis n, in
 static void
 image_regions(Emit *e, Image *im, V in, V weights, V out)
 {
-	int64_t panel = im->own * im->nr * 4;
+	int64_t panel = F32(im->own * im->nr);
 
-	im->in = mem_axes(e, in, OF(im->W), BY(0), BY(im->own * 4), BY(im->walk.apart * im->C * 4));
-	im->in.axis[1].step = i_mul_k(e, im->n, im->C * 4);
+	im->in = mem_axes(e, in, OF(im->W), BY(0), BY(F32(im->own)), BY(F32(im->walk.apart * im->C)));
+	im->in.axis[1].step = i_mul_k(e, im->n, F32(im->C));
 	im->weights = mem_axes(e, weights, BY(im->R * im->S * panel), OF(im->S), BY(panel));
-	im->out = mem_axes(e, out, OF(im->OW), BY(0), BY(im->columns_own * 4), BY(im->nr * 4),
-	                   BY(im->walk.spread * im->K * 4));
-	im->out.axis[1].step = i_mul_k(e, im->n, im->K * 4);
+	im->out = mem_axes(e, out, OF(im->OW), BY(0), BY(F32(im->columns_own)), BY(F32(im->nr)),
+	                   BY(F32(im->walk.spread * im->K)));
+	im->out.axis[1].step = i_mul_k(e, im->n, F32(im->K));
 	im->trow = table(e, im->walk.rows, im->OH * 3);
 	im->trun = table(e, im->walk.runs, im->walk.nrun * 5);
 	im->tbefore = im->walk.spread > 1 ? table(e, im->walk.before, im->walk.nrun) : NULL;
@@ -229,14 +229,14 @@ image_strides(Emit *e, const Image *im, bool tile, V st[S_COUNT])
 	const Walk *walk = &im->walk;
 	V pixel = im->in.axis[1].step;
 
-	st[S_AM] = k64(e, walk->apart * im->C * 4);
+	st[S_AM] = k64(e, F32(walk->apart * im->C));
 	st[S_AK] = k64(e, 4);
 	st[S_AP] = i_mul_k(e, pixel, walk->rmove * im->W);
 	st[S_AQ] = i_mul_k(e, pixel, walk->smove);
-	st[S_BP] = k64(e, walk->rstep * im->S * im->own * im->nr * 4);
-	st[S_BQ] = k64(e, walk->sstep * im->own * im->nr * 4);
-	st[S_BK] = k64(e, im->nr * 4);
-	st[S_CM] = k64(e, (tile ? im->nr : im->walk.spread * im->K) * 4);
+	st[S_BP] = k64(e, F32(walk->rstep * im->S * im->own * im->nr));
+	st[S_BQ] = k64(e, F32(walk->sstep * im->own * im->nr));
+	st[S_BK] = k64(e, F32(im->nr));
+	st[S_CM] = k64(e, F32(tile ? im->nr : im->walk.spread * im->K));
 	st[S_NK] = k64(e, im->own);
 	if (im->columns) {
 		st[S_AK] = st[S_AQ];
@@ -505,9 +505,9 @@ direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 		m.k /= gemm_unit(p);
 		main = p->copy ? matmul_copy_bytes(&m, p, gemm_copies_tiles(g, p)) : 0;
 		if (p->own)
-			main = matmul_panel_bytes(p) + block * nr * 4;
+			main = matmul_panel_bytes(p) + F32(block * nr);
 		else if (matmul_steps(&m, p) < m.k)
-			main = align64(main) + (m.m.n < block ? m.m.n : block) * ceil_div(m.n, nr) * nr * 4;
+			main = align64(main) + F32((m.m.n < block ? m.m.n : block) * ceil_div(m.n, nr) * nr);
 	} else {
 		main = prologue_scratch(g, op, p);
 	}

@@ -11,7 +11,7 @@ typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE
 
 /* Parameters of the kernels of small groups (depthwise.h): of shape and CPU alone. */
 typedef struct DepthParams {
-	int lanes;               /* numbers of a vector */
+	int lanes;               /* elements of a vector */
 	int cols;                /* pixels of a row that a step computes together, or whose gradients it takes */
 	int images, block;       /* of a tile: images and channels; not of the weight gradient */
 	/* of a task: rows, images; of the weight gradient: images that go over rows together */
@@ -183,7 +183,7 @@ int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
 
 /* What kernels of several products share (tiles.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
-V strides_of_numbers(Emit *e, const int64_t st[S_COUNT]); /* the same of constants */
+V strides_of_constants(Emit *e, const int64_t st[S_COUNT]); /* the same of constants */
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };

@@ -49,7 +49,7 @@ set_images(const Graph *g, const Op *op, GemmParams *p)
 	}
 	if (n <= most)
 		return;
-	if (n * 4 * (val_type(g, op->in[0])->axis[1].n + val_type(g, op->in[1])->axis[1].n) < fits->l2 / 8)
+	if (F32(n * (val_type(g, op->in[0])->axis[1].n + val_type(g, op->in[1])->axis[1].n)) < fits->l2 / 8)
 		return;
 	while (n % k)
 		k--;
@@ -70,13 +70,13 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 		return;
 	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)),
 	        rows = val_type(g, op->in[1])->axis[2].n;
-	int64_t fit = machine_of(g)->budget.l2 / (sums * val_type(g, op->in[0])->axis[1].n * 4);
+	int64_t fit = machine_of(g)->budget.l2 / F32(sums * val_type(g, op->in[0])->axis[1].n);
 	int64_t band = fit * sums < SUMS ? fit : SUMS / sums;
 
 	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
 }
 
-/* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which
+/* A transposed operand: a tile takes some elements of each of its rows, a cache line each, and the next tile, which
  * would take the rest, finds the lines gone. Rows whose distance is a multiple of half a page meet in few sets of the
  * caches; on some machines the products wait for any line from beyond L1 (copy_steps). Few blocks of rows are parted
  * among threads, each of which would copy them. */
@@ -190,7 +190,7 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	} else if (op->kind == OP_conv2d_dw) {
 		const Type *gr = val_type(g, op->in[1]);
 		int64_t bytes = type_bytes(o), rows = gr->axis[2].n, columns = o->axis[0].n / gemm_groups(op);
-		int64_t row = gr->axis[3].n * gr->axis[0].n * 4 * (gr->axis[1].n + a->axis[1].n);
+		int64_t row = F32(gr->axis[3].n * gr->axis[0].n * (gr->axis[1].n + a->axis[1].n));
 
 		p.pack = false;
 		p.mr = wide ? 12 : 6;
@@ -277,7 +277,7 @@ pack_bytes(const Graph *g, const Op *op, const GemmParams *p)
 	Pack k = pack_of(g, op, engine_pairs(p));
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
-	return k.groups * k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
+	return F32(k.groups * k.taps * k.k * ceil_div(k.j, nr) * nr);
 }
 
 int64_t
@@ -307,7 +307,7 @@ gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 /* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the CPU
- * does not multiply 16-bit numbers. */
+ * does not multiply 16-bit elements. */
 int64_t
 gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
@@ -317,7 +317,7 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));
 
-	return align64(!engine_pairs(p)      ? n * 4
+	return align64(!engine_pairs(p)      ? F32(n)
 	               : vnni_row(g, op, k) ? n / vnni_row(g, op, k) * vnni_line(g, op, k) * 2
 	                                     : n * 2);
 }

@@ -39,7 +39,7 @@ lowered_of(const Graph *g, const Op *op, const GemmParams *p)
 	l.blocks = ceil_div(l.rows, ROWS);
 	l.block = ceil_div(l.rows, l.blocks);
 	l.point = window_is_point(&l.at);
-	l.line = l.point ? l.k * 4 : align64(l.k * 4) + APART;
+	l.line = l.point ? F32(l.k) : align64(F32(l.k)) + APART;
 	return l;
 }
 
@@ -57,7 +57,7 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	if (!gemm_possible(g, op) || gemm_groups(op) != 1)
 		return "its channels stand in groups";
 	if (cx->half != DT_none)
-		return "its operands are no numbers of 32 bits";
+		return "its operands are not of 32 bits";
 	if (prologue_made(g, op, 0) && prologue_way(g, op, p, 0) != PROLOGUE_COPY)
 		return "its first operand is made on its way";
 	return NULL;
@@ -142,7 +142,7 @@ work(const Graph *g, const Op *op)
 static int64_t
 scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	int64_t pack = pack_scratch(g, op, p), sums = lowered_of(g, op, p).block * p->nv * p->lanes * 4;
+	int64_t pack = pack_scratch(g, op, p), sums = F32(lowered_of(g, op, p).block * p->nv * p->lanes);
 
 	return pack > sums ? pack : sums;
 }
@@ -185,10 +185,10 @@ gather_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, in
 		emit_lanes(&e, p->lanes);
 		V n = extent(&e, val_type(gc->g, op->in[0])->axis[0]);
 		/* [row][column][image], [output pixel][image][tap row][tap column] */
-		Mem in = mem_axes(&e, buffer(&e, src), OF(l->W), BY(0), BY(l->C * 4));
-		Mem out = mem_axes(&e, buffer(&e, dst), BY(0), BY(l->line), OF(l->at.k[1]), BY(l->C * 4));
+		Mem in = mem_axes(&e, buffer(&e, src), OF(l->W), BY(0), BY(F32(l->C)));
+		Mem out = mem_axes(&e, buffer(&e, dst), BY(0), BY(l->line), OF(l->at.k[1]), BY(F32(l->C)));
 
-		in.axis[1].step = i_mul_k(&e, n, l->C * 4);
+		in.axis[1].step = i_mul_k(&e, n, F32(l->C));
 		out.axis[0].step = i_mul_k(&e, n, l->line);
 		TASKS(&e, t) {
 			V h0 = i_sub_k(&e, i_mul_k(&e, i_div_k(&e, t, l->OW), l->at.stride[0]), l->at.pad[0]);
@@ -197,7 +197,7 @@ gather_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, in
 			EACH(&e, image, n) TIMES(&e, r, l->at.k[0]) TIMES(&e, s, l->at.k[1]) {
 				V h = i_add(&e, h0, i_mul_k(&e, r, l->at.dilation[0]));
 				V w = i_add(&e, w0, i_mul_k(&e, s, l->at.dilation[1]));
-				/* as numbers without a sign, those before the first are beyond the last */
+				/* unsigned, those before the first are beyond the last */
 				V ok = LLVMBuildAnd(here(&e),
 				                    LLVMBuildICmp(here(&e), LLVMIntULT, h, k64(&e, l->H), ""),
 				                    LLVMBuildICmp(here(&e), LLVMIntULT, w, k64(&e, l->W), ""), "");
@@ -247,9 +247,9 @@ static V
 product_strides(Emit *e, const Product *x, int64_t steps)
 {
 	const Lowered *l = x->l;
-	int64_t line = (x->tile ? l->nr : l->columns) * 4;
+	int64_t line = F32(x->tile ? l->nr : l->columns);
 
-	return strides_of_numbers(e, (const int64_t[S_COUNT]){[S_AM] = l->line, [S_AK] = 4, [S_BK] = l->nr * 4,
+	return strides_of_constants(e, (const int64_t[S_COUNT]){[S_AM] = l->line, [S_AK] = 4, [S_BK] = F32(l->nr),
 	                                                      [S_CM] = line, [S_NK] = steps});
 }
 
@@ -329,11 +329,11 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Lowered *l, int 
 
 		x.n = extent(&e, images);
 		x.tiles = tiles_make(&e, p, x.tile ? ceil_div(l->columns, p->lanes) * p->lanes : l->columns,
-		                     rows_set(gc->g, op, p, l, epi), (Steps){4, l->nr * 4});
+		                     rows_set(gc->g, op, p, l, epi), (Steps){4, F32(l->nr)});
 		x.a = mem_axes(&e, A, BY(l->line), BY(4));
-		x.b = mem_axes(&e, B, BY(l->k * l->nr * 4), BY(l->nr * 4));
-		x.sums = x.tile ? mem_axes(&e, last ? scratch_ptr(&e, 0) : C, BY(l->nr * 4))
-		                : mem_axes(&e, C, BY(l->columns * 4), BY(l->nr * 4));
+		x.b = mem_axes(&e, B, BY(F32(l->k * l->nr)), BY(F32(l->nr)));
+		x.sums = x.tile ? mem_axes(&e, last ? scratch_ptr(&e, 0) : C, BY(F32(l->nr)))
+		                : mem_axes(&e, C, BY(F32(l->columns)), BY(F32(l->nr)));
 		V first = product_strides(&e, &x, STEPS), rest = product_strides(&e, &x, l->k - last);
 		V rows = i_mul_k(&e, x.n, l->OH * l->OW);
 

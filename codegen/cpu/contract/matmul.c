@@ -100,7 +100,7 @@ entry_find(Emit *e, Product *x)
 			bs = i_mul(e, bs, extent(e, x->b->axis[bi]));
 		}
 	}
-	x->aoff = i_mul(e, x->aoff, i_mul_k(e, x->am_rows, x->m.k * 4));
+	x->aoff = i_mul(e, x->aoff, i_mul_k(e, x->am_rows, F32(x->m.k)));
 	if (marked) {
 		V in = LLVMBuildICmp(here(e), LLVMIntSLT, x->ent, entries, "");
 
@@ -127,10 +127,10 @@ piece_open(Emit *e, Product *x, V *piece)
 static void
 panels_region(Emit *e, Product *x, V b, int64_t entries)
 {
-	int64_t row = (x->p->pack ? x->nr : x->m.n) * 4;
+	int64_t row = F32(x->p->pack ? x->nr : x->m.n);
 
 	x->b_panels = x->p->pack ? mem_axes(e, b, OF(entries), BY(x->m.k * row), BY(row))
-	                         : mem_axes(e, b, BY(x->m.k * row), BY(x->nr * 4), BY(row));
+	                         : mem_axes(e, b, BY(x->m.k * row), BY(F32(x->nr)), BY(row));
 }
 
 /* Makes `steps` steps of panel kb from step k on, of an operand whose columns are rows in memory; line by line it
@@ -139,7 +139,7 @@ static V
 panel_make(Emit *e, const Product *x, V kb, V k, int64_t steps)
 {
 	enum { LINE = 16 }; /* steps of a cache line */
-	int64_t line = x->m.k * 4, whole = steps / LINE * LINE;
+	int64_t line = F32(x->m.k), whole = steps / LINE * LINE;
 	Pack block = {.k = LINE, .j_stride = line, .k_stride = 4};
 	Mem columns = mem_axes(e, x->b_panels.base, BY(x->nr * line), BY(line), BY(4)); /* [panel][column][step] */
 	V left = i_sub(e, k64(e, x->m.n), i_mul_k(e, kb, x->nr)), in = mem_at(e, &columns, kb, k64(e, 0), k);
@@ -148,13 +148,13 @@ panel_make(Emit *e, const Product *x, V kb, V k, int64_t steps)
 		V from = ptr_at(e, in, i_mul_k(e, i, 4));
 
 		LOOP(e, j, k64(e, 0), i_min(e, left, k64(e, x->nr)), 1)
-			prefetch(e, ptr_at(e, from, i_add_k(e, i_mul_k(e, j, line), steps * 4)), 2);
-		transpose_rows(e, &block, x->p, from, ptr_at(e, x->own, i_mul_k(e, i, x->nr * 4)), left);
+			prefetch(e, ptr_at(e, from, i_add_k(e, i_mul_k(e, j, line), F32(steps))), 2);
+		transpose_rows(e, &block, x->p, from, ptr_at(e, x->own, i_mul_k(e, i, F32(x->nr))), left);
 	}
 	block.k = steps - whole;
 	if (block.k)
-		transpose_rows(e, &block, x->p, ptr_at(e, in, k64(e, whole * 4)),
-		          ptr_at(e, x->own, k64(e, whole * x->nr * 4)), left);
+		transpose_rows(e, &block, x->p, ptr_at(e, in, k64(e, F32(whole))),
+		          ptr_at(e, x->own, k64(e, F32(whole * x->nr))), left);
 	return x->own;
 }
 
@@ -204,18 +204,18 @@ copy_steps(Emit *e, const Product *x, const RowCopy *t, V steps, V from, V line,
 
 	steps_in.axis[0].step = line;
 	EACH(e, i, steps) {
-		V in = mem_at(e, &steps_in, i, x->lo), out = ptr_at(e, to, i_mul_k(e, i, t->high * 4));
+		V in = mem_at(e, &steps_in, i, x->lo), out = ptr_at(e, to, i_mul_k(e, i, F32(t->high)));
 
 		/* steps are pages apart: the CPU asks for none of these lines by itself */
-		for (int64_t j = 0; j < x->block * 4 && x->tiled; j += LINE)
+		for (int64_t j = 0; j < F32(x->block) && x->tiled; j += LINE)
 			prefetch(e, ptr_at(e, in, i_add_k(e, i_mul_k(e, line, AHEAD), j)), 3);
 		for (int64_t tile = 0; tile * t->high < x->block; tile++)
 			for (int64_t j = 0; j < t->high; j += w) {
 				int64_t row = tile * t->high + j;
 				V ok = whole ? NULL : row_mask(e, rows, row);
 
-				vec_store(e, ptr_at(e, out, k64(e, tile * t->tile + j * 4)),
-				          vec_load(e, ptr_at(e, in, k64(e, row * 4)), ok),
+				vec_store(e, ptr_at(e, out, k64(e, tile * t->tile + F32(j))),
+				          vec_load(e, ptr_at(e, in, k64(e, F32(row))), ok),
 				          t->high == x->block ? ok : NULL);
 			}
 	}
@@ -290,11 +290,11 @@ matmul_strides(Emit *e, const Product *x, const RowCopy *t, bool ta, V line, int
 {
 	const GemmParams *p = x->p;
 
-	st[S_AM] = ta ? k64(e, 4) : k64(e, x->m.k * 4);
-	st[S_AK] = p->copy ? k64(e, t->high * 4) : ta ? line : k64(e, 4);
+	st[S_AM] = ta ? k64(e, 4) : k64(e, F32(x->m.k));
+	st[S_AK] = p->copy ? k64(e, F32(t->high)) : ta ? line : k64(e, 4);
 	st[S_AP] = st[S_AQ] = st[S_BP] = st[S_BQ] = k64(e, 0);
-	st[S_BK] = k64(e, p->pack ? x->nr * 4 : x->m.n * 4);
-	st[S_CM] = k64(e, out_line * 4);
+	st[S_BK] = k64(e, p->pack ? F32(x->nr) : F32(x->m.n));
+	st[S_CM] = k64(e, F32(out_line));
 	st[S_NK] = k64(e, x->m.k - last);
 }
 
@@ -370,7 +370,8 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 		LOOPS(&e, piece_open(&e, &x, &piece)) {
 			V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
-			Mem out = mem_axes(&e, C, BY(out_line * 4), BY(tile && x.own ? 0 : nr * 4)); /* [row][panel] */
+			Mem out =
+			        mem_axes(&e, C, BY(F32(out_line)), BY(tile && x.own ? 0 : F32(nr))); /* [row][panel] */
 
 			if (p->copy) {
 				from = copy_transposed(&e, &x, &copy, from, line);

@@ -161,7 +161,7 @@ transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 
 			for (int64_t j = 0; j < nr; j += w) {
 				V from = mem_at(e, &matrix, k64(e, j), r), to = mem_at(e, &panel, r, k64(e, j));
-				V args[5] = {from, k64(e, k->j_stride), i_sub_k(e, left, j), to, k64(e, nr * 4)};
+				V args[5] = {from, k64(e, k->j_stride), i_sub_k(e, left, j), to, k64(e, F32(nr))};
 
 				LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 			}
@@ -183,10 +183,10 @@ pack_scratch(const Graph *g, const Op *op, const GemmParams *p)
 		return 0;
 	Pack k = pack_of(g, op, engine_pairs(p));
 
-	return k.second ? 0 : (int64_t)p->nv * p->lanes * k.k * 4;
+	return k.second ? 0 : F32(p->nv * p->lanes * k.k);
 }
 
-/* Columns of a panel, k numbers of f32 each, rounded to pairs of numbers of 16 bits. */
+/* Columns of a panel, k elements of f32 each, rounded to pairs of 16 bits. */
 static void
 round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
 {
@@ -212,7 +212,7 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 {
 	Pack k = pack_of(gc->g, op, engine_pairs(p));
 	DType half = prologue_rounded(gc->g, op, p).id ? (DType)val_type(gc->g, op->in[1])->dtype : DT_none;
-	/* bytes of the numbers where they stand, over those of panels */
+	/* bytes of the elements where they stand, over those of panels */
 	int w = p->lanes, wide = half != DT_none ? 2 : 1;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
 	Emit e = {0};
@@ -221,7 +221,7 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 
 	scratch_check(gc, pack_scratch(gc->g, op, p));
 	if (fresh) {
-		/* the operand's first numbers, [tap][panel], then [group]; panels */
+		/* the operand's first elements, [tap][panel], then [group]; panels */
 		Mem from = mem_axes(&e, buffer(&e, src), BY(k.tap_stride * wide), BY(nr * k.j_stride * wide)),
 		    to = mem_rows(&e, buffer(&e, dst), DT_f32, 0, k.k * nr);
 
@@ -237,7 +237,7 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 			if (half != DT_none && !k.second) {
 				round_columns(&e, &k, p, half, in, left, scratch_ptr(&e, 0));
 				in = scratch_ptr(&e, 0);
-				k.j_stride = k.k * 4;
+				k.j_stride = F32(k.k);
 			}
 			if (k.second)
 				vnni_copy_rows(&e, &k, p, half, in, out, left);

@@ -145,7 +145,7 @@ vnni_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKern
 /* ---------------------------------------------------------------- made on the way */
 typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; Mem to; } Made;
 
-/* The 16 bits of numbers that are of type dt already, though computed in f32. */
+/* The 16 bits of values that are of type dt already, though computed in f32. */
 static V
 half_bits(Emit *e, Cell c, DType dt)
 {

@@ -49,7 +49,7 @@ amx_transpose(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 		Transposition x = {.block = slot_new(&e, room), .transposed = slot_new(&e, room), .length = length};
 		/* [entry][pair of rows][column], [entry][column][pair of rows], [pair of rows][column] */
 		Mem in = mem_dense(&e, made ? NULL : buffer(&e, src), DT_f32, entries, pairs, length),
-		    out = mem_axes(&e, buffer(&e, dst), OF(length), BY(pairs * 4), BY(4)),
+		    out = mem_axes(&e, buffer(&e, dst), OF(length), BY(F32(pairs)), BY(4)),
 		    block = mem_rows(&e, x.block, DT_f32, AMX_PAIRS, AMX_EDGE);
 
 		TASKS(&e, task) {
@@ -68,7 +68,7 @@ amx_transpose(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 					else
 						vnni_row_of(&e, mem_at(&e, &in, entry, row), length, c0, c1, to);
 				}
-				transpose_out(&e, &x, c0, mem_at(&e, &out, entry, c0, first), pairs * 4);
+				transpose_out(&e, &x, c0, mem_at(&e, &out, entry, c0, first), F32(pairs));
 			}
 		}
 	}

@@ -6,7 +6,7 @@
  * - band: some pixels of all images and channels, into the thread's scratch memory, once for all panels and taps that
  * read them;
  *  - pairs: on the way into rows of pairs, which are copied anyway (pack16.c);
- *  - panels: numbers of f32 that are rounded to 16 bits on the way into the panels of the second operand (pack.c);
+ *  - panels: elements of f32 that are rounded to 16 bits on the way into the panels of the second operand (pack.c);
  *  - copy: all of it into the group's workspace, by a kernel of the group's own.
  * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any
  * elementwise op will do. */
@@ -36,7 +36,7 @@ pack_rounds(const Graph *g, const Op *op, const GemmParams *p)
 		return false;
 	Pack k = pack_of(g, op, true);
 
-	return k.second || k.k * p->nv * p->lanes * 4 <= panel_most(g);
+	return k.second || F32(k.k * p->nv * p->lanes) <= panel_most(g);
 }
 
 bool
@@ -205,7 +205,7 @@ prologue_at(Emit *e, Val v, V n, Ix c, V h, V w)
 	return lane_eval(e, v, ix);
 }
 
-typedef struct Pixel { Val v; V n, h, w; Mem out; } Pixel; /* out: [channel], in numbers */
+typedef struct Pixel { Val v; V n, h, w; Mem out; } Pixel; /* out: [channel], in elements */
 
 static void
 pixel_lane(Emit *e, void *cx, Ix c, int u)

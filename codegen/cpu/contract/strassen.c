@@ -6,7 +6,7 @@
  * scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of the result, on which
  * the group's epilogue runs as on any tile.
  * Source: Strassen 1969, "Gaussian elimination is not optimal". Error: some half as large again as that of the plain
- * product (root mean square), as sums of two numbers are multiplied; held to the bounds of all kernels (tests/cpu).
+ * product (root mean square), as sums of two elements are multiplied; held to the bounds of all kernels (tests/cpu).
  * Refused (why_not): sides that do not halve into whole vectors and panels, rows that follow the batch's size, batches
  * of matrices, other types. */
 #include "algo.h"
@@ -48,7 +48,7 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	/* the sums of a task's rows: measured to be best at 1500 KiB where L2 has 1024; of the shape alone, as rows of
 	 * a task are added up together */
 	int64_t sums = machine_of(g)->budget.l2 / 1024 * 1500;
-	int64_t step = h->ta ? 16 : 6, fit = sums / (PRODUCTS * h->k * 4) / step * step;
+	int64_t step = h->ta ? 16 : 6, fit = sums / F32(PRODUCTS * h->k) / step * step;
 
 	h->block = fit > ROWS ? ROWS : fit;
 	if (h->block < step)
@@ -63,10 +63,10 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 
 	/* room behind each for what a vector holds beyond its rows */
 	h->high = gemm_copies_tiles(g, &copied) ? p->mr : h->block;
-	h->tile = align64(h->k * h->high * 4) + (h->high < h->block ? PANEL_ROOM : 0);
+	h->tile = align64(F32(h->k * h->high)) + (h->high < h->block ? PANEL_ROOM : 0);
 	h->sums = ceil_div(h->block, h->high) * h->tile;
 	h->sums_at = layout_take(&memory, PRODUCTS * h->sums);
-	h->products_at = layout_take(&memory, PRODUCTS * h->block * nr * 4);
+	h->products_at = layout_take(&memory, F32(PRODUCTS * h->block * nr));
 	h->scratch = memory.bytes;
 	return true;
 }
@@ -77,7 +77,7 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	Halves h;
 
 	if (cx->half != DT_none)
-		return "its operands are no numbers of 32 bits";
+		return "its operands are not of 32 bits";
 	if (prologue_made(g, op, 0) && prologue_way(g, op, p, 0) != PROLOGUE_COPY)
 		return "its first operand is made on its way";
 	return halves_of(g, op, p, &h) ? NULL : "its sides do not halve into whole vectors and panels";
@@ -135,7 +135,7 @@ sums_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
-	return halves_of(g, op, p, &h) ? PRODUCTS * h.k * h.n * 4 : 0;
+	return halves_of(g, op, p, &h) ? F32(PRODUCTS * h.k * h.n) : 0;
 }
 
 static const char *
@@ -183,11 +183,11 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		/* bytes from a line to the next, from a panel to the next */
-		int64_t line = panels ? nr * 4 : 2 * h->n * 4, apart = panels ? 2 * h->k * nr * 4 : nr * 4;
+		int64_t line = panels ? F32(nr) : F32(2 * h->n), apart = panels ? F32(2 * h->k * nr) : F32(nr);
 		/* [below][aside][panel][line][byte], [panel][product][line][byte] */
 		Mem from = mem_axes(&e, buffer(&e, src), BY(h->k * line), BY(h->panels * apart), BY(apart), BY(line),
 		                    BY(1));
-		Mem to = mem_axes(&e, buffer(&e, dst), BY(PRODUCTS * h->k * nr * 4), BY(h->k * nr * 4), BY(nr * 4),
+		Mem to = mem_axes(&e, buffer(&e, dst), BY(F32(PRODUCTS * h->k * nr)), BY(F32(h->k * nr)), BY(F32(nr)),
 		                  BY(1));
 
 		TASKS(&e, t) {
@@ -196,7 +196,7 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 			TIMES(&e, i, SUM_LINES) {
 				V at = i_add(&e, first_line, i), x[QUARTERS], r[PRODUCTS];
 
-				LOOP(&e, byte, k64(&e, 0), k64(&e, nr * 4), p->lanes * 4) {
+				LOOP(&e, byte, k64(&e, 0), k64(&e, F32(nr)), F32(p->lanes)) {
 					for (int q = 0; q < QUARTERS; q++)
 						x[q] = vec_load(&e, mem_at(&e, &from, k64(&e, q >> 1), k64(&e, q & 1),
 						                           panel, at, byte), NULL);
@@ -215,8 +215,8 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 static void
 first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, V to)
 {
-	int64_t line = h->ta ? 2 * h->m * 4 : 2 * h->k * 4, down = h->ta ? h->m * 4 : h->m * line,
-	        right = h->ta ? h->k * line : h->k * 4, width = h->ta ? h->high : h->k,
+	int64_t line = h->ta ? F32(2 * h->m) : F32(2 * h->k), down = h->ta ? F32(h->m) : h->m * line,
+	        right = h->ta ? h->k * line : F32(h->k), width = h->ta ? h->high : h->k,
 	        tiles = h->ta ? ceil_div(h->block, h->high) : 1;
 	/* [below][aside], then [row][k] or [k][row]; the same some lines on; [product][tile], then those */
 	Mem quarters = mem_axes(e, from, BY(down), BY(right), BY(line), BY(4)), ahead = quarters;
@@ -300,10 +300,10 @@ static void
 quarters_emit(Emit *e, const GemmParams *p, const Halves *h, const Mem *products, V C, bool tile, V kb, V lo, V r0,
               V count)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n, quarter = TILE_ROWS * nr * 4;
+	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n, quarter = F32(TILE_ROWS * nr);
 	/* [below][aside][row][panel][number] */
-	Mem to = tile ? mem_axes(e, C, BY(2 * quarter), BY(quarter), BY(nr * 4), BY(0), BY(4))
-	              : mem_axes(e, C, BY(h->m * N * 4), BY(h->n * 4), BY(N * 4), BY(nr * 4), BY(4));
+	Mem to = tile ? mem_axes(e, C, BY(2 * quarter), BY(quarter), BY(F32(nr)), BY(0), BY(4))
+	              : mem_axes(e, C, BY(F32(h->m * N)), BY(F32(h->n)), BY(F32(N)), BY(F32(nr)), BY(4));
 
 	EACH(e, i, count) {
 		V row = i_add(e, lo, i_add(e, r0, i));
@@ -359,10 +359,10 @@ task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Ti
 	int64_t nr = (int64_t)p->nv * p->lanes;
 	V sums = scratch_ptr(e, h->sums_at), products = scratch_ptr(e, h->products_at);
 	/* [product][tile or row]; [panel][product][k][number]; [product][row][number], the same row by row */
-	Mem a = mem_axes(e, sums, BY(h->sums), BY(tiled ? h->tile : h->ta ? 4 : h->k * 4));
+	Mem a = mem_axes(e, sums, BY(h->sums), BY(tiled ? h->tile : h->ta ? 4 : F32(h->k)));
 	Mem b = mem_dense(e, B, DT_f32, h->panels, PRODUCTS, h->k, nr);
 	Mem m = mem_dense(e, products, DT_f32, PRODUCTS, h->block, nr);
-	Mem by_row = mem_axes(e, products, BY(nr * 4), BY(h->block * nr * 4), BY(4));
+	Mem by_row = mem_axes(e, products, BY(F32(nr)), BY(F32(h->block * nr)), BY(4));
 	V lo = row_of_task(e, h, t), rows = i_sub(e, row_of_task(e, h, i_add_k(e, t, 1)), lo);
 
 	first_sums(e, p, h, A, lo, rows, sums);
@@ -394,11 +394,11 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		emit_lanes(&e, p->lanes);
 		V A = buffer(&e, abuf), B = buffer(&e, sums_at),
 		  C = epilogue_raw(&e, epi, QUARTERS * TILE_ROWS, nr, &tile);
-		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h), (Steps){h->ta ? h->high * 4 : 4, nr * 4});
-		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = h->ta ? 4 : h->k * 4,
-		                                                            [S_AK] = h->ta ? h->high * 4 : 4,
-		                                                            [S_BK] = nr * 4,
-		                                                            [S_CM] = nr * 4,
+		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h), (Steps){h->ta ? F32(h->high) : 4, F32(nr)});
+		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = h->ta ? 4 : F32(h->k),
+		                                                            [S_AK] = h->ta ? F32(h->high) : 4,
+		                                                            [S_BK] = F32(nr),
+		                                                            [S_CM] = F32(nr),
 		                                                            [S_NK] = h->k});
 
 		TASKS(&e, t)

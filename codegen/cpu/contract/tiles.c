@@ -55,7 +55,7 @@ steps_known(const V st[S_COUNT])
 }
 
 V
-strides_of_numbers(Emit *e, const int64_t st[S_COUNT])
+strides_of_constants(Emit *e, const int64_t st[S_COUNT])
 {
 	V v[S_COUNT];
 

@@ -59,10 +59,10 @@ all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V sums)
 {
 	V row = mem_at(e, &w->in, i_sub(e, h0, w->in_row));
 	/* what an output column meets by a filter column; sums of a filter column */
-	Mem met = mem_axes(e, row, BY(w->at.stride[1] * w->N * 4), BY(w->at.dilation[1] * w->N * 4));
-	Mem of_column = mem_axes(e, sums, BY(w->K * 4));
+	Mem met = mem_axes(e, row, BY(F32(w->at.stride[1] * w->N)), BY(F32(w->at.dilation[1] * w->N)));
+	Mem of_column = mem_axes(e, sums, BY(F32(w->K)));
 
-	met.start = k64(e, -w->at.pad[1] * w->N * 4);
+	met.start = k64(e, F32(-w->at.pad[1] * w->N));
 	TILES(e, tap, count, k64(e, w->S), w->p->mr) {
 		V first = k64(e, w->first), from = mem_at(e, &met, first, tap), to = mem_at(e, &of_column, tap);
 
@@ -156,11 +156,11 @@ pass_open(Emit *e, const Op *op, Wgrad *w)
 	if (w->images == w->N)
 		return 1 + wgrad_cut_open(e, w);
 	V first = loop_open(e, k64(e, 0), k64(e, w->N), w->images);
-	int64_t image = engine_of(p)->side_by_side ? 4 : w->line[0] * 4;
+	int64_t image = engine_of(p)->side_by_side ? 4 : F32(w->line[0]);
 
 	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, first, k64(e, 0)), "");
 	w->in.base = ptr_at(e, w->in.base, i_mul_k(e, first, image));
-	w->gradient.base = ptr_at(e, w->gradient.base, i_mul_k(e, first, w->line[1] * 4));
+	w->gradient.base = ptr_at(e, w->gradient.base, i_mul_k(e, first, F32(w->line[1])));
 	return 2 + wgrad_cut_open(e, w);
 }
 
@@ -188,7 +188,7 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 	w.columns = wgrad_columns(g, op, p);
 	w.line[0] = pairs && !transposed ? vnni_line(g, op, 0) : x->axis[1].n;
 	w.line[1] = pairs ? vnni_line(g, op, 1) : w.K;
-	w.channel = transposed ? w.N * 4 : 4;
+	w.channel = transposed ? F32(w.N) : 4;
 	w.images = p->images ? p->images : w.N;
 	w.cut = wgrad_cut(g, op, p);
 	return w;
@@ -198,17 +198,17 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 static V
 wgrad_strides(Emit *e, const Wgrad *w, bool transposed)
 {
-	int64_t pixel = w->N * w->line[1] * 4;
+	int64_t pixel = F32(w->N * w->line[1]);
 
-	return strides_of_numbers(e, (const int64_t[S_COUNT]){
-	        [S_AM] = w->columns ? w->at.dilation[1] * w->N * 4 : w->channel,
-	        [S_AK] = transposed ? 4 : w->line[0] * 4,
-	        [S_AP] = w->at.stride[0] * w->W * w->N * w->line[0] * 4,
-	        [S_AQ] = w->at.stride[1] * w->N * w->line[0] * 4,
+	return strides_of_constants(e, (const int64_t[S_COUNT]){
+	        [S_AM] = w->columns ? F32(w->at.dilation[1] * w->N) : w->channel,
+	        [S_AK] = transposed ? 4 : F32(w->line[0]),
+	        [S_AP] = F32(w->at.stride[0] * w->W * w->N * w->line[0]),
+	        [S_AQ] = F32(w->at.stride[1] * w->N * w->line[0]),
 	        [S_BP] = w->OW * pixel,
 	        [S_BQ] = pixel,
-	        [S_BK] = w->line[1] * 4,
-	        [S_CM] = w->K * 4,
+	        [S_BK] = F32(w->line[1]),
+	        [S_CM] = F32(w->K),
 	        [S_NK] = w->images,
 	});
 }
@@ -241,11 +241,11 @@ regions_open(Emit *e, Wgrad *w, int abuf, int bbuf, int cbuf)
 {
 	int64_t own = w->K / w->groups, nr = (int64_t)w->p->nv * w->p->lanes;
 
-	w->in = mem_axes(e, abuf < 0 ? NULL : buffer(e, abuf), OF(w->W), BY(w->N * w->line[0] * 4),
+	w->in = mem_axes(e, abuf < 0 ? NULL : buffer(e, abuf), OF(w->W), BY(F32(w->N * w->line[0])),
 	                 BY(w->C * w->channel), BY(w->channel));
-	w->gradient = mem_axes(e, bbuf < 0 ? NULL : buffer(e, bbuf), OF(w->OW), BY(w->N * w->line[1] * 4), BY(own * 4),
-	                       BY(nr * 4));
-	w->sums = mem_axes(e, buffer(e, cbuf), OF(w->R), BY(w->S * w->C * w->K * 4), BY(own * 4), BY(nr * 4));
+	w->gradient = mem_axes(e, bbuf < 0 ? NULL : buffer(e, bbuf), OF(w->OW), BY(F32(w->N * w->line[1])),
+	                       BY(F32(own)), BY(F32(nr)));
+	w->sums = mem_axes(e, buffer(e, cbuf), OF(w->R), BY(F32(w->S * w->C * w->K)), BY(F32(own)), BY(F32(nr)));
 	w->in_row = w->gradient_row = k64(e, 0);
 }
 
@@ -265,7 +265,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		wgrad_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K / w.groups,
 		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr),
-		                     (Steps){engine_of(p)->side_by_side ? 4 : w.line[0] * 4, w.line[1] * 4});
+		                     (Steps){engine_of(p)->side_by_side ? 4 : F32(w.line[0]), F32(w.line[1])});
 		regions_open(&e, &w, abuf, bbuf, cbuf);
 		w.strides = wgrad_strides(&e, &w, engine_of(p)->side_by_side);
 		w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);

@@ -15,7 +15,7 @@ typedef struct Wgrad {
 	 * input column */
 	int64_t *rr, *ss;
 	int64_t channel;         /* bytes from one input channel to the next */
-	/* numbers, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
+	/* elements, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
 	int64_t line[2];
 	/* the filter's columns are rows, over the output columns [first, last) that all of them meet */
 	bool columns;

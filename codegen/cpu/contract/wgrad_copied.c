@@ -4,7 +4,7 @@
  * kernel. A pass is some rows of pixels of some images. Of it a call copies, into the thread's scratch memory, a block
  * of input channels as panels of a tile's rows, [panel][row][column][image][high], which meet all panels of columns,
  * and of each panel of columns [row][column][image][nr], which stays in L1 while the block's tiles go over it. Where
- * they lie, numbers of a pixel are powers of two apart, so that a tile's lines meet in few sets of the caches, and a
+ * they lie, elements of a pixel are powers of two apart, so that a tile's lines meet in few sets of the caches, and a
  * tile takes less than half of each line: a CPU whose products are short of what L2 delivers gets 1.5 to 2 times the
  * speed, one whose units wait for registers nothing. Operands that the kernel makes are made as they are copied:
  * columns once for all blocks. A filter of one tap has only the pixels that it meets copied.
@@ -57,9 +57,9 @@ copied_of(const Graph *g, const Op *op, const GemmParams *p)
 	c.rows = c.apart ? w->R * c.span : c.rows < w->H ? c.rows : w->H;
 	c.columns = w->S == 1 ? w->cut : (w->cut - 1) * w->at.stride[1] + (w->S - 1) * w->at.dilation[1] + 1;
 	c.columns = c.columns < w->W || w->S == 1 ? c.columns : w->W;
-	c.column_panel = p->band * w->cut * w->images * c.nr * 4 + PANEL_ROOM;
+	c.column_panel = F32(p->band * w->cut * w->images * c.nr) + PANEL_ROOM;
 	c.high = ceil_div(w->C, ceil_div(w->C, p->mr));
-	c.panel = c.rows * c.columns * w->images * c.high * 4 + PANEL_ROOM;
+	c.panel = F32(c.rows * c.columns * w->images * c.high) + PANEL_ROOM;
 	/* in L2 beside what is read, the columns and the results */
 	most = machine_of(g)->budget.l2 / c.panel;
 	most = (most < 2 ? 2 : most) * c.high;
@@ -86,7 +86,7 @@ wgrad_copied_bytes(const Graph *g, const Op *op, const GemmParams *p)
  * rows, and columns, it copies: [first, last), [left, right) (of a filter of one row, or column: the output's). */
 typedef struct Pass { V image, first, last, left, right, q0; } Pass;
 
-/* W numbers of operand k, image n, pixel (h, x), channel `channel`, where mask has a lane. */
+/* W elements of operand k, image n, pixel (h, x), channel `channel`, where mask has a lane. */
 static V
 numbers_of(Emit *e, const Copied *c, const Op *op, int k, V n, V h, V x, V channel, V mask)
 {
@@ -206,7 +206,7 @@ copy_columns(Emit *e, const Copied *c, const Op *op, const Pass *pass, V p0, V p
 			for (int64_t v = 0; v < c->nr; v += e->W) {
 				V mask = own % c->nr ? row_mask(e, left, v) : NULL;
 
-				vec_store(e, ptr_at(e, out, k64(e, v * 4)),
+				vec_store(e, ptr_at(e, out, k64(e, F32(v))),
 				          numbers_of(e, c, op, 1, image, o, x, i_add_k(e, column, v), mask), NULL);
 			}
 		}
@@ -304,17 +304,17 @@ static V
 copied_strides(Emit *e, const Copied *c)
 {
 	const Wgrad *w = &c->w;
-	int64_t pixel = w->images * c->high * 4, column = w->images * c->nr * 4;
+	int64_t pixel = F32(w->images * c->high), column = F32(w->images * c->nr);
 
-	return strides_of_numbers(e, (const int64_t[S_COUNT]){
+	return strides_of_constants(e, (const int64_t[S_COUNT]){
 	        [S_AM] = 4,
-	        [S_AK] = c->high * 4,
+	        [S_AK] = F32(c->high),
 	        [S_AP] = w->at.stride[0] / c->step[0] * c->columns * pixel,
 	        [S_AQ] = w->at.stride[1] / c->step[1] * pixel,
 	        [S_BP] = w->cut * column,
 	        [S_BQ] = column,
-	        [S_BK] = c->nr * 4,
-	        [S_CM] = w->K * 4,
+	        [S_BK] = F32(c->nr),
+	        [S_CM] = F32(w->K),
 	        [S_NK] = w->images,
 	});
 }
@@ -429,7 +429,7 @@ wgrad_copied_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int 
 
 		wgrad_taps(&e, w);
 		emit_lanes(&e, p->lanes);
-		w->tiles = tiles_make(&e, p, w->K / w->groups, rows, (Steps){c.high * 4, c.nr * 4});
+		w->tiles = tiles_make(&e, p, w->K / w->groups, rows, (Steps){F32(c.high), F32(c.nr)});
 		regions_open(&e, &c, abuf, bbuf, cbuf);
 		kernel_body(&e, &c, op, each, slices);
 	}

@@ -5,7 +5,7 @@
  * (why_not).
  * Operands of 16 bits are widened as they are loaded, all sums are f32.
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4 or 2), 36 matrix products, and the
- * transform back with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so
+ * transform back with the group's epilogue. A tile of pixels is a plane of n * C elements for each of its pixels, so
  * transforms are loops over planes and the products' rows are (tile, image). An operand that the kernel makes
  * (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input,
  * [36][rows][K] products; the last two only where a block of a tile's images, of several tiles where images are few,
@@ -74,7 +74,7 @@ work(const Graph *g, const Op *op)
 	Shape s = winograd_shape(g, op);
 	double products = 2.0 * POINTS * (double)s.rows * (double)(s.C * ceil_div(s.K, 8) * 8);
 
-	/* transforms, in FMAs that would take their time: some 300 for each number of a tile, 400 for each
+	/* transforms, in FMAs that would take their time: some 300 for each element of a tile, 400 for each
 	 * weight */
 	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
 }
@@ -132,7 +132,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
 	if (op->kind != OP_conv2d_dw)
-		p->ahead = gemm_ahead(g, s.rows, (int64_t)POINTS * s.C * s.K * 4);
+		p->ahead = gemm_ahead(g, s.rows, F32(POINTS * s.C * s.K));
 	return true;
 }
 

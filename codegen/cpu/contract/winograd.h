@@ -18,7 +18,7 @@ typedef struct Shape {
 	int64_t rows;        /* of the products, of a full batch */
 	bool transposed;         /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
-	/* type of the numbers in the buffer of weights; what they are rounded to, DT_none: nothing */
+	/* type of the elements in the buffer of weights; what they are rounded to, DT_none: nothing */
 	DType weights, rounded;
 	/* bands_emit: images of a block, tasks of a tile, each a block (1: one task has all); tiles of a task */
 	int64_t block, split, tiles;
@@ -36,8 +36,8 @@ void winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out);
 /* Without what winograd_split adds for a kernel that is emitted. */
 Shape winograd_shape(const Graph *g, const Op *op);
 Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);
-/* Bytes from one point to the next: of `numbers` elements each; of the weights. */
-int64_t winograd_point(int64_t numbers);
+/* Bytes from one point to the next: of `count` elements each; of the weights. */
+int64_t winograd_point(int64_t count);
 int64_t winograd_weights_point(const Shape *s, const GemmParams *p);
 /* Where each region begins: of a group's workspace, which has the last two where its tiles go through memory (s is
  * winograd_split's); of a thread's memory, which has those of a block of so many rows otherwise. */
@@ -61,7 +61,7 @@ typedef struct Cut {
 	int dst;
 	const char *part;
 	int source[SOURCES], nsource; /* buffers that pixels are made of */
-	int width[SOURCES];           /* bytes of their numbers */
+	int width[SOURCES];           /* bytes of their elements */
 } Cut;
 
 /* The buffers that v, of the group's own, is computed from, into c. */

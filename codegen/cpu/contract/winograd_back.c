@@ -64,13 +64,13 @@ pixel_at(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, in
 	Mem to;
 
 	if (b->raw_tile) {
-		to = mem_axes(e, b->out, OF(0), OF(0), BY(nr * 4), BY(4));
+		to = mem_axes(e, b->out, OF(0), OF(0), BY(F32(nr)), BY(4));
 		to.axis[0].step = t->width;
 		to.axis[1].step = t->images;
 		return mem_at(e, &to, k64(e, y), k64(e, x), image, c);
 	}
-	to = mem_axes(e, b->out, OF(s->OW), BY(0), BY(s->K * 4), BY(4), BY(4));
-	to.axis[1].step = i_mul_k(e, extent(e, s->n), s->K * 4);
+	to = mem_axes(e, b->out, OF(s->OW), BY(0), BY(F32(s->K)), BY(4), BY(4));
+	to.axis[1].step = i_mul_k(e, extent(e, s->n), F32(s->K));
 	to = mem_fix(e, &to, i_add_k(e, t->h, y), i_add_k(e, t->w, x));
 	to = mem_fix(e, &to, i_add(e, t->first, image));
 	to = mem_fix(e, &to, t->column);
@@ -159,7 +159,7 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 		emit_lanes(&e, s->w);
 		bool tile;
 		/* [row][panel] of the first point */
-		Mem products = mem_axes(&e, buffer(&e, src), BY(s->K * 4), BY(nr * 4));
+		Mem products = mem_axes(&e, buffer(&e, src), BY(F32(s->K)), BY(F32(nr)));
 		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile), n = extent(&e, s->n);
 
 		TASKS(&e, t) {
@@ -173,7 +173,7 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 			          .last = n,
 			          .out = out,
 			          .raw_tile = tile,
-			          .from = mem_axes(&e, from, BY(s->K * 4), BY(4), BY(winograd_point(s->rows * s->K)))};
+			          .from = mem_axes(&e, from, BY(F32(s->K)), BY(4), BY(winograd_point(s->rows * s->K)))};
 
 			turn_back(&e, s, p, epi, &b);
 		}
@@ -240,18 +240,18 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
-		                         (Steps){4, nr * 4});
+		                         (Steps){4, F32(nr)});
 		V from = c->src < 0 ? NULL : buffer(&e, c->src);
 		/* [point][panel]; tiles and products: [point][row] */
 		Mem B = mem_axes(&e, buffer(&e, weights), BY(winograd_weights_point(s, p)),
-		                 BY(winograd_panel_rows(s, p->lanes) * nr * 4));
-		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(s->C * 4));
-		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(nr * 4));
+		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
+		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(F32(s->C)));
+		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(F32(nr)));
 		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile);
-		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = s->C * 4,
+		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->C),
 		                                                            [S_AK] = 4,
-		                                                            [S_BK] = nr * 4,
-		                                                            [S_CM] = nr * 4,
+		                                                            [S_BK] = F32(nr),
+		                                                            [S_CM] = F32(nr),
 		                                                            [S_NK] = s->C});
 		V at[2], piece, row;
 		Band band;
@@ -277,7 +277,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 					                  .last = band.last,
 					                  .out = out,
 					                  .raw_tile = tile,
-					                  .from = mem_axes(&e, mem_at(&e, &m, NULL, row), BY(nr * 4),
+					                  .from = mem_axes(&e, mem_at(&e, &m, NULL, row), BY(F32(nr)),
 					                                   BY(4), BY(mpoint))});
 			}
 		}

@@ -19,17 +19,17 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
-		                         (Steps){4, nr * 4});
+		                         (Steps){4, F32(nr)});
 		/* [point][row][channel], [point][panel], [point][row][panel] */
-		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(s->C * 4), BY(4));
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
-		                 BY(winograd_panel_rows(s, p->lanes) * nr * 4));
-		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_point(s->rows * s->K)), BY(s->K * 4), BY(nr * 4));
+		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
+		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
 		V rows = i_mul_k(&e, extent(&e, s->n), s->th * s->tw);
-		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = s->C * 4,
+		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->C),
 		                                                            [S_AK] = 4,
-		                                                            [S_BK] = nr * 4,
-		                                                            [S_CM] = s->K * 4,
+		                                                            [S_BK] = F32(nr),
+		                                                            [S_CM] = F32(s->K),
 		                                                            [S_NK] = s->C});
 
 		TASKS(&e, t) {
@@ -61,16 +61,16 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr), (Steps){s->C * 4, s->K * 4});
+		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr), (Steps){F32(s->C), F32(s->K)});
 		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
-		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(s->C * 4), BY(4));
-		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(s->K * 4), BY(nr * 4));
-		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(s->K * 4), BY(nr * 4));
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
+		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
+		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(F32(s->K)), BY(F32(nr)));
 		V rows = i_mul_k(&e, extent(&e, s->n), s->th * s->tw);
-		V strides = strides_of_numbers(&e, (const int64_t[S_COUNT]){[S_AM] = 4,
-		                                                            [S_AK] = s->C * 4,
-		                                                            [S_BK] = s->K * 4,
-		                                                            [S_CM] = s->K * 4});
+		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = 4,
+		                                                            [S_AK] = F32(s->C),
+		                                                            [S_BK] = F32(s->K),
+		                                                            [S_CM] = F32(s->K)});
 
 		TASKS(&e, t) {
 			V point = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
@@ -103,12 +103,12 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		/* [point][number], the same some numbers on, [tap][number] */
+		/* [point][element], the same some elements on, [tap][element] */
 		Mem from = mem_axes(&e, buffer(&e, src), BY(point), BY(4)), ahead = from;
-		Mem to = mem_axes(&e, buffer(&e, dst), BY(all * 4), BY(4));
+		Mem to = mem_axes(&e, buffer(&e, dst), BY(F32(all)), BY(4));
 		V lo = grains_lo(&e, PLANE_CHUNK), hi = grains_hi(&e, PLANE_CHUNK, k64(&e, all));
 
-		ahead.start = k64(&e, AHEAD * e.W * 4);
+		ahead.start = k64(&e, F32(AHEAD * e.W));
 		LOOP(&e, t, lo, hi, e.W) {
 			V m[POINTS], g[SIDE_MOST * SIDE_MOST];
 

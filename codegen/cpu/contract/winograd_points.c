@@ -153,7 +153,7 @@ winograd_taps5(Emit *e, const V *m, V *g)
 	g[4] = fma_k(e, s1, Q1 * Q1, fma_k(e, s2, Q2 * Q2, m[5]));
 }
 
-/* n x n numbers to m x m: f over columns, then over rows. */
+/* n x n elements to m x m: f over columns, then over rows. */
 void
 winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out)
 {

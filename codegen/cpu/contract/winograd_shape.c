@@ -27,12 +27,12 @@ winograd_shape(const Graph *g, const Op *op)
 	return s;
 }
 
-/* Bytes from one point to the next of `numbers` each. Not their size: 36 streams at powers of two would meet in one set
- * of each cache. */
+/* Bytes from one point to the next of `count` elements each. Not their size: 36 streams at powers of two would meet in
+ * one set of each cache. */
 int64_t
-winograd_point(int64_t numbers)
+winograd_point(int64_t count)
 {
-	return numbers * 4 + 256;
+	return F32(count) + 256;
 }
 
 /* Of the weights: in panels, or as the gradient lies in memory. */
@@ -50,13 +50,13 @@ winograd_panel_rows(const Shape *s, int w)
 	return ceil_div(s->C, w) * w;
 }
 
-/* Rows, images of tiles, whose numbers at the points and products of a usual panel fit L2. */
+/* Rows, images of tiles, whose elements at the points and products of a usual panel fit L2. */
 static int64_t
 block_rows(const Graph *g, const Shape *s, const GemmParams *p)
 {
 	int64_t panel = machine_of(g)->vector_bytes == 64 ? 64 : 16, nr = s->K < panel ? s->K : panel;
 
-	return machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+	return machine_of(g)->budget.l2 / F32(POINTS * (s->C + nr));
 }
 
 /* Tiles of a block that has all images of each, where there are few images and L3 keeps the weights, which each block

@@ -8,7 +8,7 @@ enum { DEEPEST = 16 };
 
 /* ---------------------------------------------------------------- weights */
 /* The taps of row c (of the summed axis, or transposed: of the columns), W neighbours along k, to 36 points; at: of the
- * first tap, in numbers; tail: lanes that exist, NULL: all. */
+ * first tap, in elements; tail: lanes that exist, NULL: all. */
 static void
 weights_at(Emit *e, const Shape *s, V from, V at, V tail, V *u)
 {
@@ -54,7 +54,7 @@ panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V 
 {
 	int w = s->w;
 	V transpose = transpose_block(e->l, w);
-	Mem block = mem_axes(e, tile, BY((int64_t)w * w * 4), BY(w * 4), BY(4));
+	Mem block = mem_axes(e, tile, BY(F32(w * w)), BY(F32(w)), BY(4));
 
 	LOOP(e, k, k64(e, 0), columns, w) {
 		LOOP(e, j, k64(e, 0), i_min(e, k64(e, w), i_sub(e, columns, k)), 1) {
@@ -65,8 +65,8 @@ panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V 
 				vec_store(e, mem_at(e, &block, k64(e, i), j), u[i], NULL);
 		}
 		TIMES(e, i, POINTS) {
-			V args[5] = {mem_at(e, &block, i), k64(e, w * 4), k64(e, w), mem_at(e, to, i, NULL, k),
-			             k64(e, nr * 4)};
+			V args[5] = {mem_at(e, &block, i), k64(e, F32(w)), k64(e, w), mem_at(e, to, i, NULL, k),
+			             k64(e, F32(nr))};
 
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(transpose), transpose, args, 5, "");
 		}
@@ -87,7 +87,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		V from = buffer(&e, src), tile = NULL;
-		Mem panels = mem_axes(&e, buffer(&e, dst), BY(height * nr * 4), BY(nr * 4)); /* of the first point */
+		Mem panels = mem_axes(&e, buffer(&e, dst), BY(F32(height * nr)), BY(F32(nr))); /* of the first point */
 
 		if (s->transposed) {
 			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
@@ -97,7 +97,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 			V panel = i_div_k(&e, t, height / w), c0 = i_mul_k(&e, i_rem_k(&e, t, height / w), w),
 			  left = i_sub(&e, k64(&e, s->C), c0), k0 = i_mul_k(&e, panel, nr),
 			  columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
-			Mem to = mem_axes(&e, mem_at(&e, &panels, panel, c0), BY(point), BY(nr * 4), BY(4));
+			Mem to = mem_axes(&e, mem_at(&e, &panels, panel, c0), BY(point), BY(F32(nr)), BY(4));
 
 			if (s->transposed)
 				panel_columns(&e, s, from, c0, k0, left, columns, tile, nr, &to);

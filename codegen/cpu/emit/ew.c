@@ -54,7 +54,7 @@ cell_cast(Emit *e, Cell c, DType to)
 	return cell_of(v, c.vec, to);
 }
 
-/* bool cells where numbers are wanted, numbers where conditions are */
+/* bool cells where arithmetic wants values, values where conditions are wanted */
 static Cell
 as_cond(Emit *e, Cell c)
 {

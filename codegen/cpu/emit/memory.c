@@ -81,7 +81,7 @@ scratch_ptr(Emit *e, int64_t byte_offset)
 	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, e->arg_scratch, &off, 1, "scratch");
 }
 
-/* Does the CPU round vectors of W numbers to bf16 itself? Its instruction takes subnormal numbers for zero, as
+/* Does the CPU round vectors of W elements to bf16 itself? Its instruction takes subnormal numbers for zero, as
  * its dot products do, so it serves for their operands only. */
 static bool
 converts_bf16(const Emit *e)

@@ -2,7 +2,7 @@
  *
  * In: a region of memory (Mem): where it begins, its axes, outermost first, and how far apart what lies along them is;
  * indices.   Out: the bytes from its start to where they lead, or the address. Indices that are left out or NULL are 0.
- * Neighbouring axes without gaps are one run of numbers: an index into it is taken by Horner's rule, with one
+ * Neighbouring axes without gaps are one run of elements: an index into it is taken by Horner's rule, with one
  * multiplication for all trailing axes whose indices are left out. Runs are added up from the last one on; an emitter
  * that wants those of outer loops added up first fixes their indices (mem_fix). Refuses more indices than axes. */
 #include "../cpu.h"

@@ -170,7 +170,7 @@ eval_random(Emit *e, const Op *op, const Ix *ix)
 	return random_emit(e, op, (Ix){.s = o.s, .c = o.c, .g = o.g}, seed, step, (DType)t.dtype);
 }
 
-/* Comparisons take numbers as their type has them: one that its kernel keeps in f32 would not equal the same number
+/* Comparisons take values as their type has them: one that its kernel keeps in f32 would not equal the same number
  * read from memory, say the largest of a row. */
 static Cell
 eval_ew(Emit *e, const Op *op, const Ix *ix)

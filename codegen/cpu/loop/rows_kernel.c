@@ -2,7 +2,7 @@
  * reduced range for each kept index.
  *
  * In: reductions of one space, their phases, the outputs that hang on them.   Out: the kernel. Results of a phase are
- * numbers (or lanes) that the next phase and the outputs use. The innermost axis in memory gives the lanes, whether it
+ * scalars (or lanes) that the next phase and the outputs use. The innermost axis in memory gives the lanes, whether it
  * is reduced (lanes join at the end) or kept (lanes are apart). */
 #include "../cpu.h"
 #include "red.h"
@@ -486,10 +486,10 @@ fetches_pay(const Rk *r, int vectors)
 		if (!op->dead && !op_has((OpKind)op->kind, T_POINTWISE | T_VIEW | T_CONST) && !op_reduces(op))
 			return false;
 	}
-	return vectors > 1 && lanes * 4 > vectors * m->vector_bytes && type_elements(r->n->root) * 4 > m->l2.bytes;
+	return vectors > 1 && F32(lanes) > vectors * m->vector_bytes && F32(type_elements(r->n->root)) > m->l2.bytes;
 }
 
-/* A kernel that makes nothing but numbers of all elements: where each of its pieces leaves them. */
+/* A kernel that computes nothing but scalars from all elements: where each of its pieces leaves them. */
 static void
 mark_total(const Rk *r, const int *ws, KernelRec *k)
 {

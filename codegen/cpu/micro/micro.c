@@ -28,7 +28,7 @@ typedef struct Micro {
 	bool masked;
 	bool sse, aligned;       /* B's vectors are: this one of two loops */
 	V lane[4];               /* sse, masked: bytes of the last vector's lanes, 0 of those beyond the last column */
-	bool pair;               /* an element of A and B is two bf16 numbers, whose products are added together */
+	bool pair;               /* an element of A and B is two bf16 values, whose products are added together */
 } Micro;
 
 static V

@@ -1,4 +1,4 @@
-/* micro_fp16.c: the microkernel of f16 operands on CPUs that multiply f16 numbers (AVX512-FP16), twice as many at
+/* micro_fp16.c: the microkernel of f16 operands on CPUs that multiply f16 (AVX512-FP16), twice as many at
  * once as of f32.
  *
  * In: a tile of mr rows x nv vectors, operands in pairs along k.   Out: a function of the contract of gemm_micro for

@@ -4,8 +4,8 @@
  * In: a group of that one op, row-major.   Out: forward a kernel that turns W_hh into the group's workspace, and the
  * main one. A block owns a few examples for all steps: their recurrences are independent, so no block waits for
  * another. A thread has a unit (or some, a block's threads apart) of all these examples; each step reads the weights
- * once, neighbouring threads neighbouring numbers, and they stay in the L2. States, and backward the
- * gates' gradients of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is made
+ * once, neighbouring threads neighbouring elements, and they stay in the L2. States, and backward the
+ * gates' gradients of the step, lie in shared memory in f32, values of one unit next to each other. Every sum is made
  * of parts (Cells.parts), a chain each over its columns (backward: rows) of W_hh, added in their order: so neither how
  * many examples a block has, nor who holds which weights, changes a bit. Gradients of the weights are contractions
  * outside.
@@ -25,11 +25,11 @@ cu_cells_op(OpKind k)
 	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
 }
 
-/* Floats of so many numbers of a block's units: whole vectors, which compilers like to read, are there. */
+/* Floats of so many values of a block's units: whole vectors, which compilers like to read, are there. */
 static int64_t
-room(const Cells *s, int numbers)
+room(const Cells *s, int values)
 {
-	return (numbers * s->h * s->rows + 3) / 4 * 4;
+	return (values * s->h * s->rows + 3) / 4 * 4;
 }
 
 /* Bytes of shared memory. Forward h before and after the step and c; backward the gates' gradients, those of h and
@@ -125,7 +125,7 @@ cu_cells_facts(const Graph *g, const Op *op, const SelectCx *cx)
 double
 cu_cells_exchanged(const Cells *s, const Params *p)
 {
-	bool two = p->family == FAMILY_cuda_cells_mma; /* numbers of a word of 8 bytes */
+	bool two = p->family == FAMILY_cuda_cells_mma; /* elements of a word of 8 bytes */
 	int blocks = two ? p->cuda_cells_mma.blocks : p->family == FAMILY_cuda_cells ? p->cuda_cells.blocks : 1;
 
 	return blocks > 1 ? (two ? 4.0 : 8.0) * (double)((s->back ? s->gates : 1) * s->h * s->n.n * s->t) * blocks : 0;
@@ -275,14 +275,14 @@ state_load(const Cells *s, const char *state, int k)
 	                                       cu_cells_place(s, NULL, 0, 0))));
 }
 
-/* What lies behind the numbers up to the whole vector. */
+/* What lies behind the values up to the whole vector. */
 static void
-fill_up(const Cells *s, const char *at, int numbers)
+fill_up(const Cells *s, const char *at, int values)
 {
-	long long n = numbers * s->h * s->rows;
+	long long n = values * s->h * s->rows;
 
-	if (room(s, numbers) > n)
-		cu_line(s->c, "if (tid < %lld) %s[%lld + tid] = 0.0f;", (long long)room(s, numbers) - n, at, n);
+	if (room(s, values) > n)
+		cu_line(s->c, "if (tid < %lld) %s[%lld + tid] = 0.0f;", (long long)room(s, values) - n, at, n);
 }
 
 static Scope

@@ -22,7 +22,7 @@ enum { FREE = 128, SUMS = 64, LOOKS = 8 };
 typedef struct Held {
 	const Cells *s;
 	Cuda *c;
-	int64_t length, pitch; /* numbers of an example that are exchanged; the same in whole rounds of the parts */
+	int64_t length, pitch; /* values of an example that are exchanged; the same in whole rounds of the parts */
 	int64_t units;         /* of a block */
 	int slots, each;       /* of a block, threads by parts: units at a time; units of a slot */
 	int outs;              /* sums of a unit and example: gates, backward one */
@@ -94,7 +94,7 @@ cu_held_misfit(Arena *a, const Cells *s, int sms)
 }
 
 /* Cycles of a step, of a multiprocessor whose four schedulers begin a warp's instruction in each: FMAs, the
- * numbers for them from shared memory, weights unpacked; an exchange through the L2; what follows the sums. Teams that
+ * elements for them from shared memory, weights unpacked; an exchange through the L2; what follows the sums. Teams that
  * are not all there at one time come one after the other. */
 static double
 estimate(const Cells *s, int sms)
@@ -164,7 +164,7 @@ cu_held_choose(Arena *a, Cells *s, const Machine *m)
 }
 
 /* ---------------------------------------------------------------- weights */
-/* Four neighbours of the sum's numbers from k on, of unit j and output g: w4 = .. */
+/* Four neighbours of the sum's elements from k on, of unit j and output g: w4 = .. */
 static void
 weights_load(const Held *h)
 {

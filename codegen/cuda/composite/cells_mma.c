@@ -18,7 +18,7 @@ enum { WEIGHTS = 128, SUMS = 32, REGISTERS = 224, TILE = 16, EIGHT = 8 };
 typedef struct Tiled {
 	const Cells *s;
 	Cuda *c;
-	int64_t length, pairs;   /* numbers of an example that are multiplied; words that hold them */
+	int64_t length, pairs;   /* elements of an example that are multiplied; words that hold them */
 	int64_t pitch;           /* words from an example's row to the next; rows of eight begin at eight banks */
 	int64_t units;           /* of a block, an even number */
 	int outs;                /* rows of a unit: gates, backward one */

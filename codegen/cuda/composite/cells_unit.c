@@ -27,7 +27,7 @@ cu_cells_of(const Graph *g, const Op *op)
 	return s;
 }
 
-/* ---------------------------------------------------------------- numbers */
+/* ---------------------------------------------------------------- values */
 static Cell
 add(const Cells *s, Cell a, Cell b)
 {

@@ -3,8 +3,8 @@
  * In: a group with a contraction, which variants may be chosen, a tuning file's kernel.   Out: the group's kernel and
  * workspace, and a verdict of each variant that was looked at.
  * Method: a row that takes records itself (cuDNN) is asked first. Then the lines of algos.def in their order: the first
- * whose instruction multiplies such numbers, whose kernel takes the group, and which offers itself. A record of a
- * kernel in tiles takes its place, if its row can multiply these numbers and what tune.def says holds. */
+ * whose instruction multiplies such elements, whose kernel takes the group, and which offers itself. A record of a
+ * kernel in tiles takes its place, if its row can multiply these elements and what tune.def says holds. */
 #include "algo.h"
 #include <string.h>
 

@@ -13,7 +13,7 @@ typedef struct CuAlgo {
 	/* its parameters are Tiles, and the group must be one that gemm.c takes (cu_gemm_misfit) */
 	bool tiles;
 	bool reduces;            /* its kernel does the reductions behind the contraction too; else other kernels do */
-	/* Why such numbers cannot be multiplied so, whoever asks: the one place that says. NULL: they can. Left out:
+	/* Why such elements cannot be multiplied so, whoever asks: the one place that says. NULL: they can. Left out:
 	 * all can. */
 	const char *(*why_not)(Arena *a, DType t, const char *arch);
 	/* Sets the default parameters. NULL, or why another is as good; value: for explain. Left out: only a record

@@ -222,8 +222,8 @@ is_read(const Graph *g, int group, Val v)
 	return read;
 }
 
-/* Is v used as numbers of type t alone: is it of that type, or is all that reads it casts to it? `as`: one that is read
- * elsewhere, in r's layout. */
+/* Is v used as elements of type t alone: is it of that type, or is all that reads it casts to it? `as`: one that is
+ * read elsewhere, in r's layout. */
 static bool
 used_as(const Graph *g, int group, Val v, DType t, const Type *layout, Val *as)
 {

@@ -69,7 +69,7 @@ step(const Graph *g, const Op *op, Val v, DnnTail *t)
 	if (t->add.id && op->kind == OP_mul)
 		return "a factor behind the addition of a tensor";
 	if (t->nstep == DNN_STEPS)
-		return "more numbers of each channel than a plan has room for";
+		return "more values of each channel than a plan has room for";
 	t->scaled |= op->kind == OP_mul;
 	t->step[t->nstep].op = (OpKind)op->kind;
 	t->step[t->nstep++].x = x;

@@ -157,7 +157,7 @@ rows_open(Gemm *x, int vec, int columns, int ahead)
 	int64_t across;
 	bool all = cu_ix_number(x->N, &across) && across % x->p.n == 0;
 
-	if (x->slab == x->p.m) /* no sums wait in registers: a column's numbers are kept for all its rows */
+	if (x->slab == x->p.m) /* no sums wait in registers: a column's values are kept for all its rows */
 		cu_lanes_early(c, &r.lanes, all ? NULL : arena_printf(c->a, "%s < %s", r.n, x->N));
 	const char *line = arena_printf(c->a, "tid / %d", columns);
 

@@ -122,7 +122,7 @@ typedef struct Gemm {
 	Ix M, N, K, tile_m, tile_n, m0, n0, part, row_tiles, col_tiles, blocks_b, number_b;
 	Ix place[2], tap[2], back[2]; /* classes: remainder, first tap, output row of the first */
 	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
-	/* of the epilogue: numbers of operands that a thread loads ahead, sums that it keeps for a column */
+	/* of the epilogue: elements of operands that a thread loads ahead, sums that it keeps for a column */
 	int read, states;
 	int ahead;               /* columns.c: rows of a thread that are loaded before the first is used */
 } Gemm;
@@ -234,7 +234,7 @@ void cu_parts_join(Gemm *x);
 bool cu_gemm_shares(const Gemm *x);
 /* of the workspace, for the group's reductions */
 int64_t cu_states_bytes(const Graph *g, int group, const Form *f, const Tiles *p);
-int64_t cu_state_offset(const Gemm *x, int k, int s); /* where numbers s of the group's reduction k begin */
+int64_t cu_state_offset(const Gemm *x, int k, int s); /* where values s of the group's reduction k begin */
 Ix cu_state_place(Gemm *x, Ix column);         /* and which of them is this tile's */
 void cu_columns_finish(Gemm *x, const Op *const *red, int nred); /* text behind that which leaves them there */
 

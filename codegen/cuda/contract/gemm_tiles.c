@@ -14,7 +14,7 @@ cu_gemm_why_not(const Graph *g, const Op *op)
 
 	if ((dt != DT_f32 && dt != DT_f16 && dt != DT_bf16) || val_type(g, op->in[1])->dtype != dt ||
 	    o->dtype == DT_f64 || !dtype_is_float((DType)o->dtype))
-		return "its numbers are not f32, f16 or bf16";
+		return "its elements are not f32, f16 or bf16";
 	if (op->kind != OP_matmul && attr_int(op, A_groups) > 1) {
 		Form f = cu_form(g, op);
 

@@ -3,7 +3,7 @@
  *
  * In: what is stored, or what elementwise ops are made of, and the type whose elements the kernel goes over.   Out:
  * arrays x.. of what was loaded, y.. of what will be stored. What has as many elements as the kernel goes over is found
- * before (leaves); what repeats, as the numbers of a batch normalisation do for each pixel, when an element asks for it
+ * before (leaves); what repeats, as the values of a batch normalisation do for each pixel, when an element asks for it
  * (lanes): its load is put before the loop. */
 #include "../contract/gemm.h"
 #include <string.h>
@@ -165,7 +165,7 @@ lanes_first(const Lanes *l, const Type *t, const Ix *ix, Ix *first, bool *many)
 	return true;
 }
 
-/* The array of the numbers from that address on, loaded at a place of the lanes. */
+/* The array of the elements from that address on, loaded at a place of the lanes. */
 static const char *
 lanes_array(Cuda *c, Lanes *l, int place, DType dt, const char *address)
 {

@@ -34,7 +34,7 @@ typedef struct Work {
 	Tiles p;
 	int warps;
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
-	/* numbers that a thread of the last block adds up one after the other: of columns, of parts of k */
+	/* values that a thread of the last block adds up one after the other: of columns, of parts of k */
 	double finished, parts;
 	double steps;            /* of a recurrence, 0: it is none */
 	bool from_l2;            /* its weights are more than an L1 keeps, and no block holds them */
@@ -200,7 +200,7 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM ||
 	    i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
 		x->shared += times * at_least_one(i->width * WARP / 128.0);
-	if (i->paired && w->gemm) /* numbers of channels, which stay in the L1 */
+	if (i->paired && w->gemm) /* values of channels, which stay in the L1 */
 		latency = w->hopper ? 41 : 38;
 	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */

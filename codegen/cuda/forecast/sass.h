@@ -21,7 +21,7 @@ typedef struct Insn {
 	uint8_t waits;           /* bits of scoreboards that must be free before it begins */
 	bool always;             /* it has no condition */
 	bool strong;             /* a load that other multiprocessors' stores are seen by, a fence of the device */
-	bool paired;             /* a load of 16 bytes beside another from the same base: 8 numbers of f32 */
+	bool paired;             /* a load of 16 bytes beside another from the same base: 8 elements of f32 */
 	int32_t target;          /* of a branch or a call: an instruction's number; -1: none */
 } Insn;
 typedef struct SassLoop { int first, last; } SassLoop; /* instructions; last is the branch back */

@@ -223,7 +223,7 @@ tap_filters(Cuda *c, Val filter, Ix channel, const Ix *tap, int vec)
 	return name;
 }
 
-/* A tile's sums as numbers of the result's type. */
+/* A tile's sums as elements of the result's type. */
 static const char *
 tile_cast(Cuda *c, const char *acc, DType to, int vec, int pixels)
 {

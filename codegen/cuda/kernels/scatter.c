@@ -1,4 +1,4 @@
-/* scatter.c: numbers added to places that indices name: gradients of take and gather, and tables updated in place.
+/* scatter.c: elements added to places that indices name: gradients of take and gather, and tables updated in place.
  *
  * In: a group of take.dx, take.add or gather.dx, all it reads in memory.   Out: kernels whose sums have one order, that
  * of the indices. Where a place is a row of some length (an embedding's) a block has one index: if none before it names

@@ -1,6 +1,6 @@
 /* totals.c: whole tensors reduced to a number: the largest of a gradient, its norm.
  *
- * In: a group that reduces one tensor over all axes, with elementwise ops before and numbers behind.   Out: one kernel
+ * In: a group that reduces one tensor over all axes, with elementwise ops before and scalars behind.   Out: one kernel
  * in pieces by shape, a block to each: elements are told apart by their number in memory alone, so all tensors share a
  * function whose parameters are the number of elements and that of pieces, and pass launch makes one launch for the
  * tensors that stand together. The block that comes last joins the pieces in the tree of its threads. Tickets and
@@ -59,7 +59,7 @@ op_fits(const Graph *g, const Op *o, const Type *t, uint32_t last)
 	return true;
 }
 
-/* Is it a gradient that processes may share, of which the group makes numbers? */
+/* Is it a gradient that processes may share, of which the group computes scalars? */
 static bool
 in_parts(const Graph *g, int group)
 {
@@ -215,7 +215,7 @@ pieces_join(Cuda *c, Totals *x)
 	}
 }
 
-/* What others read: numbers. */
+/* What others read: scalars. */
 static void
 numbers_store(Cuda *c, Totals *x)
 {
@@ -269,7 +269,7 @@ total_close(Cuda *c, const char *what, int64_t blocks)
 	cu_kernel_close(c, what, blocks);
 }
 
-/* Two kernels: what a process's pieces leave; the numbers. */
+/* Two kernels: what a process's pieces leave; the scalars. */
 static void
 parts_emit(Cuda *c, Totals *x)
 {

@@ -1,6 +1,6 @@
 /* windows.c: poolings and their gradients, an element or some neighbouring channels of a pixel at a time.
  *
- * In: an op and indices of its result.   Out: variables, or arrays of `vec` numbers, that loops over a window's taps,
+ * In: an op and indices of its result.   Out: variables, or arrays of `vec` elements, that loops over a window's taps,
  * or over the windows that hold an element, have filled.
  * Gradients are gathered: an element asks every window that holds it, so no two threads write one element. Which tap of
  * a window is its first maximum is found once, by a kernel before: a byte for each window in the group's workspace (an
@@ -133,7 +133,7 @@ first_maximum(Cuda *c, const Op *op, const Window *w, const Ix *o, int vec)
 	return at;
 }
 
-/* The numbers of a gradient's windows, as they stand in the workspace: as its operand g does. */
+/* The values of a gradient's windows, as they stand in the workspace: as its operand g does. */
 static Type
 numbers_type(const Graph *g, const Op *op)
 {
@@ -143,7 +143,7 @@ numbers_type(const Graph *g, const Op *op)
 	return t;
 }
 
-/* Bytes of the numbers of all gradients of max pooling in the group that come before `until`. */
+/* Bytes of the values of all gradients of max pooling in the group that come before `until`. */
 static int64_t
 numbers_before(const Graph *g, int group, const Op *until)
 {
@@ -203,7 +203,7 @@ number_of(Cuda *c, const Op *op, const Window *w, const Ix *o, int vec)
 	return name;
 }
 
-/* Adds g of the window at o to the numbers acc of the elements at ix of which it is the first maximum. */
+/* Adds g of the window at o to the values acc of the elements at ix of which it is the first maximum. */
 static void
 add_if_first(Cuda *c, const Op *op, const Window *w, const char *acc, const Ix *ix, const Ix *o, int vec)
 {
