@@ -239,12 +239,14 @@ local_at(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, Access ho
 		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
 		       "%s %u bytes of local memory at %llu, out of bounds: the thread has %u bytes", access_verb[how],
 		       bytes, (unsigned long long)at, size);
-	for (uint32_t i = 0; i < bytes && w->block->launch->checks; i++) {
-		if (how == ACCESS_READ && !w->frame_state[k + i])
+	if (!w->block->launch->checks)
+		return w->frame + k;
+	if (how != ACCESS_READ)
+		memset(w->frame_state + k, 1, bytes);
+	for (uint32_t i = 0; i < bytes; i++)
+		if (!w->frame_state[k + i])
 			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED,
 			       "reads local memory at %llu, which was never written", (unsigned long long)(at + i));
-		w->frame_state[k + i] |= how != ACCESS_READ;
-	}
 	return w->frame + k;
 }
 
@@ -348,7 +350,7 @@ shared_quick_same(const Warp *w, Block *b, uint32_t self, uint32_t lanes, uint32
 }
 
 static inline uint32_t
-lanes_at(const uint32_t low[LANES], uint32_t here)
+lanes_here(const uint32_t low[LANES], uint32_t here)
 {
 	uint32_t same = 0;
 
@@ -369,19 +371,19 @@ lanes_at(const uint32_t low[LANES], uint32_t here)
 /* Reads of shared memory where lanes share words, as the operands of a product in tiles: looked at once for all of
  * them. Returns the lanes that are left; where the first two have words of their own, so have the others. */
 static uint32_t
-load_same(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes, const uint32_t *reg)
+load_same(Warp *w, const Ins *x, Space space, uint32_t m, const uint64_t *at, uint32_t bytes, const uint32_t *reg)
 {
 	Block *b = w->block;
 	uint32_t low[LANES], self = b->rank * MAX_WARPS * LANES + w->base + 1, left = m, alone = 0;
 
-	if (x->space != SPACE_SHARED || !b->launch->checks || x->wide != 4 || x->bytes != 4)
+	if (space != SPACE_SHARED || !b->launch->checks || x->wide != 4 || x->bytes != 4)
 		return m;
 	for (int i = 0; i < LANES; i++)
 		low[i] = (uint32_t)at[i];
 	for (uint32_t todo = m, same; todo && alone < 2; todo &= ~same) {
 		uint32_t here = low[__builtin_ctz(todo)];
 
-		same = lanes_at(low, here) & m;
+		same = lanes_here(low, here) & m;
 		if (!(same & (same - 1))) {
 			alone++;
 			continue;
@@ -400,15 +402,106 @@ load_same(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes,
 }
 
 static inline uint8_t *
-lane_at(Warp *w, const Ins *x, uint32_t lane, uint64_t at, uint32_t bytes, bool write)
+lane_at(Warp *w, const Ins *x, Space space, uint32_t lane, uint64_t at, uint32_t bytes, bool write)
 {
 	Block *b = w->block;
-	bool shared = x->space == SPACE_SHARED || (x->space == SPACE_GENERIC && at >> WINDOW_SHIFT == WINDOW_SHARED);
+	bool shared = space == SPACE_SHARED || (space == SPACE_GENERIC && at >> WINDOW_SHIFT == WINDOW_SHARED);
 
 	if (shared && b->launch->checks &&
 	    shared_quick(w, b, b->rank * MAX_WARPS * LANES + w->base + lane + 1, (uint32_t)at, bytes, write))
 		return b->shared + ((uint32_t)at - SHARED_BASE);
-	return access_at(w, x, (int)lane, (Space)x->space, at, bytes, write ? ACCESS_WRITE : ACCESS_READ);
+	return access_at(w, x, (int)lane, space, at, bytes, write ? ACCESS_WRITE : ACCESS_READ);
+}
+
+/* Where the lanes of m all point: of generic addresses the window, if they share it. Then it is taken from them. */
+static inline Space
+lanes_space(const Ins *x, uint32_t m, uint64_t *at)
+{
+	static const uint8_t space[] = {[0] = SPACE_GLOBAL,
+	                                [WINDOW_SHARED] = SPACE_SHARED,
+	                                [WINDOW_LOCAL] = SPACE_LOCAL,
+	                                [WINDOW_PARAM] = SPACE_PARAM};
+	uint64_t first = at[__builtin_ctz(m)] >> WINDOW_SHIFT, other = 0;
+
+	if (x->space != SPACE_GENERIC || first >= sizeof space || (first && !space[first]))
+		return (Space)x->space;
+	for (int i = 0; i < LANES; i++)
+		other |= ((at[i] >> WINDOW_SHIFT) ^ first) & -(uint64_t)(m >> i & 1);
+	if (other)
+		return SPACE_GENERIC;
+	for (int i = 0; i < LANES && first; i++)
+		at[i] &= (1ull << WINDOW_SHIFT) - 1;
+	return (Space)space[first];
+}
+
+#define ONES 0x0101010101010101u
+
+/* Of the bytes at `at` of all lanes: true if each has the bits of `want`, and none has those of `never`. */
+static inline bool
+lanes_are(uint32_t m, const uint8_t *state, const uint64_t *at, uint32_t bytes, uint8_t want, uint8_t never)
+{
+	uint64_t all = ONES * want, no = ONES * never, bad = 0;
+
+	FOR_LANES(i, m) {
+		const uint8_t *s = state + at[i];
+		uint32_t four;
+		uint64_t eight;
+
+		if (bytes == 4) {
+			memcpy(&four, s, 4);
+			bad |= ((four & (uint32_t)all) ^ (uint32_t)all) | (four & (uint32_t)no);
+			continue;
+		}
+		if (bytes < 4) {
+			for (uint32_t k = 0; k < bytes; k++)
+				bad |= (uint8_t)((s[k] & want) ^ want) | (s[k] & never);
+			continue;
+		}
+		for (uint32_t k = 0; k < bytes; k += 8) {
+			memcpy(&eight, s + k, 8);
+			bad |= ((eight & all) ^ all) | (eight & no);
+		}
+	}
+	return !bad;
+}
+
+static inline void
+lanes_mark(uint32_t m, uint8_t *state, const uint64_t *at, uint32_t bytes, uint8_t what)
+{
+	uint64_t all = ONES * what;
+
+	if (bytes == 4)
+		FOR_LANES(i, m) memcpy(state + at[i], &all, 4);
+	else if (bytes == 8)
+		FOR_LANES(i, m) memcpy(state + at[i], &all, 8);
+	else
+		FOR_LANES(i, m) memset(state + at[i], what, bytes);
+}
+
+/* Lanes at the same place of their own local memory, as it is in code that is not optimised: where addresses count
+ * from, which become those of all lanes' memory; NULL if not all is well. */
+static uint8_t *
+lanes_local(Warp *w, Space space, uint32_t m, uint64_t *at, uint32_t bytes, bool write)
+{
+	uint64_t here = at[__builtin_ctz(m)], other = 0;
+	uint32_t size = w->block->frame_bytes;
+
+	for (int i = 0; i < LANES; i++)
+		other |= (at[i] ^ here) & -(uint64_t)(m >> i & 1);
+	if (other || here & (bytes - 1) || here >= size || bytes > size - here)
+		return NULL;
+	for (uint32_t i = 0; i < LANES; i++)
+		at[i] = here + (uint64_t)i * size;
+	if (space == SPACE_FRAME || !w->block->launch->checks)
+		return w->frame;
+	if (write)
+		lanes_mark(m, w->frame_state, at, bytes, 1);
+	else if (!lanes_are(m, w->frame_state, at, bytes, 1, 0)) {
+		for (int i = 0; i < LANES; i++)
+			at[i] = here;
+		return NULL;
+	}
+	return w->frame;
 }
 
 static inline uint64_t
@@ -424,16 +517,17 @@ fetch(const uint8_t *p, uint32_t bytes, bool is_signed)
 
 /* All 32 lanes in a row, in one arena: where they begin, or NULL. */
 static uint8_t *
-row_at(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes, Access how)
+row_at(Warp *w, Space space, uint32_t m, const uint64_t *at, uint32_t bytes, Access how)
 {
 	uint64_t first = at[0], wrong = 0, n = (uint64_t)bytes * LANES;
 	Arena *a;
 
-	if (m != ALL_LANES || first & (bytes - 1) || first >> WINDOW_SHIFT)
+	if (m != ALL_LANES || first & (bytes - 1) || first >> WINDOW_SHIFT ||
+	    (space != SPACE_GLOBAL && space != SPACE_CONST))
 		return NULL;
 	for (int i = 0; i < LANES; i++)
 		wrong |= at[i] ^ (first + (uint64_t)i * bytes);
-	if (wrong || (x->space != SPACE_GLOBAL && x->space != SPACE_GENERIC && x->space != SPACE_CONST))
+	if (wrong)
 		return NULL;
 	a = device_arena(first, n);
 	if (!a)
@@ -445,6 +539,65 @@ row_at(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes, Ac
 			memset(a->state + (first - a->base), MEM_ALLOCATED | MEM_WRITTEN, n);
 	}
 	return a->host + (first - a->base);
+}
+
+/* Lanes anywhere in one arena: where addresses count from, or NULL if not all is well. */
+static uint8_t *
+lanes_global(Warp *w, uint32_t m, const uint64_t *at, uint32_t bytes, bool write)
+{
+	uint8_t want = write ? MEM_ALLOCATED : MEM_ALLOCATED | MEM_WRITTEN, never = write ? MEM_READONLY : 0, *state;
+	uint64_t first = at[__builtin_ctz(m)], low = first, high = first, odd = 0;
+	Arena *a;
+
+	for (int i = 0; i < LANES; i++) {
+		uint64_t v = m >> i & 1 ? at[i] : first;
+
+		low = v < low ? v : low;
+		high = v > high ? v : high;
+		odd |= v;
+	}
+	if (odd & (bytes - 1) || low >> WINDOW_SHIFT || !(a = device_arena(low, high - low + bytes)))
+		return NULL;
+	if (!w->block->launch->checks)
+		return (uint8_t *)((uintptr_t)a->host - a->base);
+	state = (uint8_t *)((uintptr_t)a->state - a->base);
+	if (!lanes_are(m, state, at, bytes, want, never))
+		return NULL;
+	if (write)
+		lanes_mark(m, state, at, bytes, MEM_ALLOCATED | MEM_WRITTEN);
+	return (uint8_t *)((uintptr_t)a->host - a->base);
+}
+
+/* The common ways to touch memory, looked at once for all lanes: where their addresses count from, or NULL. */
+static uint8_t *
+lanes_at(Warp *w, Space space, uint32_t m, uint64_t *at, uint32_t bytes, bool write)
+{
+	return space == SPACE_GLOBAL || space == SPACE_CONST  ? lanes_global(w, m, at, bytes, write)
+	       : space == SPACE_LOCAL || space == SPACE_FRAME ? lanes_local(w, space, m, at, bytes, write)
+	                                                      : NULL;
+}
+
+/* Elements of a register, one a lane. */
+static inline void
+lanes_read(uint32_t m, uint8_t *to, const uint8_t *from, const uint64_t *at, uint32_t bytes)
+{
+	if (bytes == 4)
+		FOR_LANES(i, m) memcpy(to + i * 4, from + at[i], 4);
+	else if (bytes == 8)
+		FOR_LANES(i, m) memcpy(to + i * 8, from + at[i], 8);
+	else
+		FOR_LANES(i, m) memcpy(to + i * bytes, from + at[i], bytes);
+}
+
+static inline void
+lanes_write(uint32_t m, uint8_t *to, const uint64_t *at, const uint8_t *from, uint32_t bytes)
+{
+	if (bytes == 4)
+		FOR_LANES(i, m) memcpy(to + at[i], from + i * 4, 4);
+	else if (bytes == 8)
+		FOR_LANES(i, m) memcpy(to + at[i], from + i * 8, 8);
+	else
+		FOR_LANES(i, m) memcpy(to + at[i], from + i * bytes, bytes);
 }
 
 static void
@@ -472,18 +625,25 @@ op_load(Warp *w, const Ins *x, uint32_t m)
 	const uint32_t *reg = w->block->launch->module->extra + x->extra;
 	uint32_t size = (uint32_t)x->bytes * x->n;
 	uint64_t at[LANES];
-	uint8_t *row;
+	const uint8_t *from;
+	Space space;
 
 	worker->looks += (x->flags & INS_LOOKS) != 0;
 	addresses(w, x, at);
-	row = row_at(w, x, m, at, size, ACCESS_READ);
-	if (row && x->n == 1 && x->wide == x->bytes) {
-		memcpy(w->rf + reg[0], row, (size_t)size * LANES);
+	space = lanes_space(x, m, at);
+	if (x->n == 1 && x->wide == x->bytes && (from = row_at(w, space, m, at, size, ACCESS_READ))) {
+		memcpy(w->rf + reg[0], from, (size_t)size * LANES);
 		return;
 	}
-	m = row ? m : load_same(w, x, m, at, size, reg);
+	from = lanes_at(w, space, m, at, size, false);
+	if (from && x->wide == x->bytes) {
+		for (uint32_t k = 0; k < x->n; k++)
+			lanes_read(m, w->rf + reg[k], from + k * x->bytes, at, x->bytes);
+		return;
+	}
+	m = from ? m : load_same(w, x, space, m, at, size, reg);
 	FOR_LANES(i, m) {
-		const uint8_t *p = row ? row + i * size : lane_at(w, x, i, at[i], size, false);
+		const uint8_t *p = from ? from + at[i] : lane_at(w, x, space, i, at[i], size, false);
 
 		if (x->wide == 4 && x->bytes == 4) {
 			for (uint32_t k = 0; k < x->n; k++)
@@ -495,32 +655,50 @@ op_load(Warp *w, const Ins *x, uint32_t m)
 	}
 }
 
+/* The bytes that a lane stores. */
+static inline void
+stored(const Warp *w, const Ins *x, const uint32_t *reg, uint32_t lane, uint8_t *value)
+{
+	if (x->wide == 4 && x->bytes == 4) {
+		for (uint32_t k = 0; k < x->n; k++)
+			memcpy(value + k * 4, &REG(w, uint32_t, reg[k])[lane], 4);
+		return;
+	}
+	for (uint32_t k = 0; k < x->n; k++) {
+		uint64_t v = lane_get(w, reg[k], x->wide, (int)lane);
+
+		memcpy(value + k * x->bytes, &v, x->bytes);
+	}
+}
+
 void
 op_store(Warp *w, const Ins *x, uint32_t m)
 {
 	const uint32_t *reg = w->block->launch->module->extra + x->extra;
 	uint32_t size = (uint32_t)x->bytes * x->n;
 	uint64_t at[LANES];
-	uint8_t *row;
+	uint8_t *to;
+	Space space;
 
 	worker->stores++;
 	addresses(w, x, at);
-	row = row_at(w, x, m, at, size, ACCESS_WRITE);
-	if (row && x->n == 1 && x->wide == x->bytes) {
-		memcpy(row, w->rf + reg[0], (size_t)size * LANES);
+	space = lanes_space(x, m, at);
+	if (x->n == 1 && x->wide == x->bytes && (to = row_at(w, space, m, at, size, ACCESS_WRITE))) {
+		memcpy(to, w->rf + reg[0], (size_t)size * LANES);
+		return;
+	}
+	to = lanes_at(w, space, m, at, size, true);
+	if (to && x->wide == x->bytes) {
+		for (uint32_t k = 0; k < x->n; k++)
+			lanes_write(m, to + k * x->bytes, at, w->rf + reg[k], x->bytes);
 		return;
 	}
 	FOR_LANES(i, m) {
-		uint8_t value[64], *p;
+		uint8_t value[64];
 
-		for (uint32_t k = 0; k < x->n; k++) {
-			uint64_t v = lane_get(w, reg[k], x->wide, (int)i);
-
-			memcpy(value + k * x->bytes, &v, x->bytes);
-		}
+		stored(w, x, reg, i, value);
 		worker->storing = value;
-		p = row ? row + i * size : lane_at(w, x, i, at[i], size, true);
-		memcpy(p, value, size);
+		memcpy(to ? to + at[i] : lane_at(w, x, space, i, at[i], size, true), value, size);
 	}
 	worker->storing = NULL;
 }
@@ -540,11 +718,14 @@ op_load_param(Warp *w, const Ins *x, uint32_t m)
 void
 op_frame_copy(Warp *w, const Ins *x, uint32_t m)
 {
-	FOR_LANES(i, m) {
-		uint8_t *f = w->frame + (uint64_t)i * w->block->frame_bytes;
+	size_t size = w->block->frame_bytes;
 
-		memmove(f + x->d, f + x->a, (size_t)x->imm);
-	}
+	if (x->imm == 8)
+		FOR_LANES(i, m) memcpy(w->frame + x->d + i * size, w->frame + x->a + i * size, 8);
+	else if (x->imm == 4)
+		FOR_LANES(i, m) memcpy(w->frame + x->d + i * size, w->frame + x->a + i * size, 4);
+	else
+		FOR_LANES(i, m) memmove(w->frame + x->d + i * size, w->frame + x->a + i * size, (size_t)x->imm);
 }
 
 void

@@ -32,8 +32,15 @@ regs_bytes(const Launch *l)
 static void
 fill(Warp *w, uint32_t reg, uint32_t bytes, uint64_t v)
 {
-	for (int i = 0; i < LANES; i++)
-		lane_set(w, reg, bytes, i, v);
+	if (bytes == 4)
+		for (int i = 0; i < LANES; i++)
+			REG(w, uint32_t, reg)[i] = (uint32_t)v;
+	else if (bytes == 8)
+		for (int i = 0; i < LANES; i++)
+			REG(w, uint64_t, reg)[i] = v;
+	else
+		for (int i = 0; i < LANES; i++)
+			lane_set(w, reg, bytes, i, v);
 }
 
 static void
@@ -57,10 +64,8 @@ warp_prepare(Warp *w, const Launch *l)
 
 	memset(w->rf, 0, (size_t)SR_COUNT * LANES * 4);
 	fill_constants(w, l->func);
-	if (l->module->calls)
-		for (int i = 0; i < l->module->nfunc; i++)
-			if (!l->module->func[i]->entry)
-				fill_constants(w, l->module->func[i]);
+	for (int i = 0; i < l->func->nreach; i++)
+		fill_constants(w, l->func->reach[i]);
 	for (uint32_t i = 0; i < LANES; i++) {
 		uint32_t t = w->base + i;
 

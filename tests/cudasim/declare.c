@@ -2,8 +2,8 @@
  *
  * In: the parser at a declaration.   Out: global variables in device memory with their initial values, places in shared
  * and local memory, functions with their parameters, registers and limits. Parameters of a .func lie in the frame of
- * the thread; an earlier declaration keeps its places. Shared variables that a .func uses lie below those of every
- * kernel; those from outside follow the kernel's own, and are placed when its body ends. */
+ * the thread. Shared variables that a .func uses lie below those of every kernel; those from outside follow the
+ * kernel's own, and are placed when its body ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,21 +287,6 @@ parse_params(Parser *p, bool entry, Param **list)
 	return n;
 }
 
-/* Those of an earlier declaration keep their places, as calls have been made to them; after: names read since. */
-static void
-params_keep(Parser *p, Param **old, int *nold, Param *list, int n, int after)
-{
-	if (*old && *nold == n) {
-		for (int i = 0; i < n; i++)
-			p->sym[p->nsym - after - n + i].at = (*old)[i].offset;
-		free(list);
-		return;
-	}
-	free(*old);
-	*old = list;
-	*nold = n;
-}
-
 static void
 parse_limits(Parser *p, Func *f)
 {
@@ -356,55 +341,146 @@ func_place_shared(Parser *p, Func *f)
 		}
 }
 
+/* places */
+
+/* Noted once, in the order of the text. */
+void
+func_calls(Func *f, Func *callee)
+{
+	for (int i = 0; i < f->ncallee; i++)
+		if (f->callee[i] == callee)
+			return;
+	f->callee = realloc(f->callee, (size_t)(f->ncallee + 1) * sizeof(Func *));
+	if (!f->callee)
+		abort();
+	f->callee[f->ncallee++] = callee;
+}
+
+/* What f calls has its place first. Registers share none: lanes that parted may be in two functions at once, and a lane
+ * of a register lies where another lane of another register would. */
+static void
+func_place_one(Parser *p, Func *f)
+{
+	uint32_t frame = f->frame_to - f->frame_from;
+
+	f->place = PLACE_UNDER_WAY;
+	f->frame_from = 0;
+	for (int i = 0; i < f->ncallee; i++) {
+		Func *g = f->callee[i];
+
+		if (g->place == PLACE_UNDER_WAY)
+			parse_fail(p, CUDA_ERROR_INVALID_PTX, "function %s calls itself: recursion is not simulated",
+			           g->name);
+		if (!g->place)
+			func_place_one(p, g);
+		f->frame_from = align_up(g->frame_to > f->frame_from ? g->frame_to : f->frame_from, 128);
+	}
+	f->frame_to = f->frame_from + frame;
+	f->place = PLACE_KNOWN;
+}
+
+/* Whatever runs for a kernel, each once. */
+static void
+func_reach(Func *kernel)
+{
+	int done = -1, cap = 0;
+
+	kernel->nreach = 0;
+	free(kernel->reach);
+	kernel->reach = NULL;
+	for (const Func *f = kernel; done < kernel->nreach; f = ++done < kernel->nreach ? kernel->reach[done] : NULL)
+		for (int i = 0; f && i < f->ncallee; i++) {
+			int k = 0;
+
+			while (k < kernel->nreach && kernel->reach[k] != f->callee[i])
+				k++;
+			if (k < kernel->nreach)
+				continue;
+			kernel->reach = grow(kernel->reach, kernel->nreach, &cap, sizeof(Func *));
+			kernel->reach[kernel->nreach++] = f->callee[i];
+		}
+}
+
+void
+func_place(Parser *p)
+{
+	for (int i = 0; i < p->m->nfunc; i++)
+		p->m->func[i]->place = PLACE_NOWHERE;
+	for (int i = 0; i < p->m->nfunc; i++)
+		if (!p->m->func[i]->place)
+			func_place_one(p, p->m->func[i]);
+	for (int i = 0; i < p->m->nfunc; i++)
+		if (p->m->func[i]->entry)
+			func_reach(p->m->func[i]);
+}
+
 static void
 func_begin(Parser *p, Func *f)
 {
-	Module *m = p->m;
-
 	f->defined = true;
 	p->f = f;
 	free(f->constant);
 	f->constant = NULL;
 	f->nconstant = p->capconst = 0;
-	p->regs = f->entry ? REGS_FIRST + m->func_regs * (uint32_t)(p->pass > 0) : p->regs;
+	p->regs = f->entry ? REGS_FIRST + p->m->func_regs * (uint32_t)(p->pass > 0) : p->regs;
 	memset(p->temp, 0, sizeof p->temp);
-	p->shared_bytes = f->entry ? m->func_shared * (uint32_t)(p->pass > 0) : 0;
-	p->shared_first = m->nfixup;
-	f->first = m->nins;
+	p->shared_bytes = f->entry ? p->m->func_shared * (uint32_t)(p->pass > 0) : 0;
+	p->shared_first = p->m->nfixup;
+	f->first = p->m->nins;
 	f->regs_from = p->regs;
+}
+
+/* Parameters and results of a .func, read as if its frame began at 0. */
+static void
+params_shift(Parser *p, Func *f, uint32_t by)
+{
+	for (int i = 0; i < f->nresult; i++)
+		f->result[i].offset += by;
+	for (int i = 0; i < f->nparam; i++)
+		f->param[i].offset += by;
+	for (int i = 1; i <= f->nresult + f->nparam; i++)
+		p->sym[p->nsym - i].at += by;
+	p->frame += by;
 }
 
 /* .entry and .func, declared or defined. */
 void
 parse_function(Parser *p, bool entry)
 {
-	uint32_t other_regs = p->regs, other_frame = p->frame;
+	uint32_t other_regs = p->regs;
 	Param *result = NULL, *param = NULL;
 	int nresult = 0, nparam = 0;
 	Func *f;
 
 	scope_open(p);
-	p->params = 0;
-	if (entry)
-		p->frame = p->m->func_frame * (uint32_t)(p->pass > 0);
+	p->params = p->frame = 0;
 	if (!entry && parse_accept(p, "("))
 		nresult = parse_params(p, false, &result);
 	f = func_new(p, parse_name(p));
 	if (p->lex.tok == TOK_PUNCT && parse_accept(p, "("))
 		nparam = parse_params(p, entry, &param);
+	free(f->param);
+	free(f->result);
+	f->param = param;
+	f->nparam = nparam;
+	f->result = result;
+	f->nresult = nresult;
 	f->entry = entry;
-	params_keep(p, &f->param, &f->nparam, param, nparam, 0);
-	params_keep(p, &f->result, &f->nresult, result, nresult, nparam);
 	f->param_bytes = p->params;
+	f->frame_from = p->pass ? f->frame_from : 0;
+	if (entry)
+		p->frame = f->frame_from;
+	else
+		params_shift(p, f, f->frame_from);
 	f->builtin = !strcmp(f->name, "vprintf") ? BUILTIN_PRINTF : !strcmp(f->name, "__assertfail") ? BUILTIN_ASSERT :
 		!strcmp(f->name, "cudaGraphSetConditional") ? BUILTIN_CONDITIONAL : BUILTIN_NONE;
 	parse_limits(p, f);
 	if (parse_accept(p, ";")) {
+		f->frame_to = p->frame;
 		scope_close(p); /* of a declaration: its parameters' names go, their places stay */
 		return;
 	}
 	func_begin(p, f);
-	f->frame_from = entry ? 0 : other_frame;
 	parse_want(p, "{");
 	parse_body(p);
 	emit(p, NULL, entry ? KIND_EXIT : KIND_RETURN)->guard = 0;
@@ -417,10 +493,8 @@ parse_function(Parser *p, bool entry)
 	f->frame_to = p->frame;
 	func_place_shared(p, f);
 	p->f = NULL;
-	if (entry) {
+	if (entry)
 		p->regs = other_regs;
-		p->frame = other_frame;
-	} else if (!p->pass) {
+	else
 		p->m->calls = true;
-	}
 }

@@ -459,6 +459,7 @@ decode_call(Parser *p)
 	}
 	if (f == p->f)
 		parse_fail(p, CUDA_ERROR_INVALID_PTX, "function %s calls itself: recursion is not simulated", name);
+	func_calls(p->f, f);
 	frame_copies(p, args, f->param, f->nparam, true);
 	for (int i = 0; i < p->m->nfunc; i++)
 		if (p->m->func[i] == f)

@@ -76,6 +76,8 @@ module_free(Module *m)
 		free(m->func[i]->param);
 		free(m->func[i]->result);
 		free(m->func[i]->constant);
+		free(m->func[i]->callee);
+		free(m->func[i]->reach);
 		free(m->func[i]);
 	}
 	for (int i = 0; i < m->nglobal; i++)

@@ -2,9 +2,9 @@
  *
  * In: PTX text as NVRTC writes it.   Out: a Module, its global variables placed in device memory and filled, or a
  * message with the line. Names live in nested scopes, as inline assembly opens braces of its own; a branch forward is
- * settled when the scope that holds the label ends. Registers of .func bodies lie below those of every kernel, so that
- * a kernel can call them: a module that has such bodies is read twice, the second time with their size known. Recursion
- * has no place to put its registers and is refused.
+ * settled when the scope that holds the label ends. A module with .func bodies is read again when it is known what
+ * calls what: registers of .func bodies lie below those of every kernel; local memory of a function above that of all
+ * that it calls, and two that do not call each other share a place. Recursion has no place for registers: refused.
  * Refused: textures, surfaces, samplers, calls through pointers, aliases, 128-bit registers. */
 #include "ptx.h"
 
@@ -541,6 +541,8 @@ parse_directive(Parser *p)
 	while (parse_accept(p, ".visible") || parse_accept(p, ".weak") || parse_accept(p, ".common") ||
 	       lex_is(&p->lex, ".extern"))
 		external |= parse_accept(p, ".extern");
+	if (!p->f && (lex_is(&p->lex, ".reg") || lex_is(&p->lex, ".local")))
+		parse_fail(p, CUDA_ERROR_INVALID_PTX, "registers and local memory of no function are not simulated");
 	if (parse_accept(p, ".reg"))
 		parse_registers(p);
 	else if (parse_accept(p, ".global"))
@@ -723,7 +725,7 @@ parse_module(Parser *p, const char *text)
 	p->nsym = p->depth = p->npending = 0;
 	memset(p->hash, 0, sizeof p->hash);
 	p->regs = REGS_FIRST;
-	p->frame = p->func_shared = 0;
+	p->func_shared = 0;
 	p->ntable = 0;
 	p->m->nins = p->m->nextra = 0;
 	p->m->nfixup = p->m->nloc = 0;
@@ -748,16 +750,20 @@ parse_module(Parser *p, const char *text)
 		}
 	}
 	p->m->func_regs = p->regs - REGS_FIRST;
-	p->m->func_frame = align_up(p->frame, 16);
 	p->m->func_shared = align_up(p->func_shared, 16);
 }
 
 static void
 parse_twice(Parser *p, const char *text)
 {
+	uint32_t regs = 0;
+
 	parse_module(p, text);
-	if (p->m->calls) {
-		p->pass = 1;
+	/* Once more where places that have become known take registers of their own for constants. */
+	while (p->m->calls && (!p->pass || p->m->func_regs > regs)) {
+		regs = p->m->func_regs;
+		func_place(p);
+		p->pass++;
 		for (int i = 0; i < p->m->nshared; i++)
 			p->m->shared[i].func = p->m->shared[i].func == -2 ? -2 : -1;
 		parse_module(p, text);

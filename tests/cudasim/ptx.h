@@ -128,6 +128,8 @@ void parse_shared(Parser *p, bool external);
 void parse_local(Parser *p);
 void parse_call_param(Parser *p);
 void parse_function(Parser *p, bool entry);
+void func_calls(Func *f, Func *callee);
+void func_place(Parser *p); /* gives every function its local memory, after the first reading */
 
 /* decode.c */
 void decode(Parser *p);

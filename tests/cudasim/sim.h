@@ -99,9 +99,15 @@ struct Func {
 	int nparam, nresult;
 	uint32_t param_bytes;
 	uint32_t regs_from, regs_to; /* bytes of the register file */
-	uint32_t frame_from, frame_to; /* bytes of a thread's local memory */
+	/* bytes of a thread's local memory, above those of all that it calls */
+	uint32_t frame_from, frame_to;
 	Const *constant;
 	int nconstant;
+	Func **callee;               /* each once */
+	int ncallee;
+	Func **reach;                /* of a kernel: what it calls, and what that calls */
+	int nreach;
+	enum { PLACE_NOWHERE, PLACE_UNDER_WAY, PLACE_KNOWN } place;
 	uint32_t shared_static;
 	uint32_t max_threads, req[3], cluster[3];
 	uint32_t max_dynamic;        /* cuFuncSetAttribute */
@@ -131,7 +137,7 @@ struct Module {
 	int version, target;         /* 90 for 9.0; 90 for sm_90 */
 	bool target_exact;           /* sm_90a */
 	bool calls;
-	uint32_t func_regs, func_frame, func_shared;
+	uint32_t func_regs, func_shared;
 };
 
 /* Reads PTX; NULL and a message if it cannot. */
@@ -189,7 +195,7 @@ typedef struct AsyncCopy { /* of cp.async: lands when waited for */
 } AsyncCopy;
 
 enum { LANE_RUNS, LANE_PARKED, LANE_DONE };
-#define MAX_CALLS 8
+#define MAX_CALLS 16
 
 struct Warp {
 	uint8_t *rf;
@@ -328,6 +334,15 @@ random_next(uint64_t *state)
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
 	return z ^ z >> 31;
+}
+
+/* The library's own is a call into a table where the CPU may be any. */
+static inline uint32_t
+lanes_count(uint32_t m)
+{
+	m -= m >> 1 & 0x55555555;
+	m = (m & 0x33333333) + (m >> 2 & 0x33333333);
+	return ((m + (m >> 4)) & 0x0f0f0f0f) * 0x01010101u >> 24;
 }
 
 #define REG(w, type, offset) ((type *)(void *)((w)->rf + (offset)))

@@ -249,7 +249,7 @@ barrier_reduce(Warp *w, const Ins *x, Barrier *bar, uint32_t m)
 
 	if (!bar->arrived)
 		bar->result_and = 1;
-	bar->result_count += (uint32_t)__builtin_popcount(p);
+	bar->result_count += lanes_count(p);
 	bar->result_or |= p != 0;
 	bar->result_and &= p == m;
 }
@@ -290,7 +290,7 @@ warp_barrier(Warp *w, const Ins *x, uint32_t m)
 	if (x->sub >= 2 && x->sub <= 4)
 		barrier_reduce(w, x, bar, m);
 	bar->expected = count;
-	bar->arrived += count ? LANES : (uint32_t)__builtin_popcount(m);
+	bar->arrived += count ? LANES : lanes_count(m);
 	clock_join(w, bar->clock, w->clock);
 	w->clock[mine]++;
 	if (x->sub != 1) {
@@ -489,7 +489,7 @@ warp_run(Warp *w, uint32_t steps)
 			m &= x->guard & 1 ? ~p : p;
 		}
 		count++;
-		threads += m == ALL_LANES ? LANES : (uint32_t)__builtin_popcount(m);
+		threads += m == ALL_LANES ? LANES : lanes_count(m);
 		if (w->mask != w->live && ++w->fair > PATIENCE && !w->hold)
 			w->next = 0;
 		switch ((Kind)x->kind) {
