@@ -89,7 +89,7 @@ Val *graph_gradients(const Graph *g, Arena *a);
 /* Sets KernelRec.loss in graph train, if the loss is made before the first kernel that changes a parameter, a slot or a
  * sum of gradients. */
 void program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a);
-/* by value: it holds infinities because a constant does: masks, and what is made of them */
+/* by value: it holds infinities because a constant does: masks, and what is computed from them */
 bool *program_infinite(const Graph *g, Arena *a);
 /* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
 int64_t program_calls(const Module *m, int64_t *shards);

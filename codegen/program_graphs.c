@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* v is made of states and constants alone: it is the same in every batch. */
+/* v is computed from states and constants alone: it is the same in every batch. */
 static bool
 is_constant(const Graph *g, Val v, Arena *a)
 {

@@ -1,9 +1,9 @@
 /* grad_contract.c: gradients of matmul and the conv2d family.
  *
  * In: the contraction.  Out: one contraction per wanted input. The three convolutions are the three partial products of
- * one trilinear form in x, w and g, so the gradient of each is made of the other two. A matmul whose second operand is
- * a plain matrix takes its weight gradient as one product over all leading axes instead of a batch of products and a
- * sum. */
+ * one trilinear form in x, w and g, so the gradient of each is computed from the other two. A matmul whose second
+ * operand is a plain matrix takes its weight gradient as one product over all leading axes instead of a batch of
+ * products and a sum. */
 #include "grad.h"
 #include "rules.h"
 

@@ -232,9 +232,9 @@ typedef struct Group {
 	/* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
 	const char *kernel;
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
-	/* bytes that it makes of states alone, once, and reads in every call of the graph; 0, -1 */
+	/* bytes that it computes from states alone, once, and reads in every call of the graph; 0, -1 */
 	int64_t kept, kept_offset;
-	bool once;               /* all of it is made of states alone: it runs in the first call, its results stay */
+	bool once; /* all of it is computed from states alone: it runs in the first call, its results stay */
 	const char *record;      /* of a racing program: the key that a tuning file calls the kernel by; else NULL */
 	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of
 	 * theirs */
@@ -380,9 +380,9 @@ const Op *graph_group_contraction(const Graph *g, int group); /* NULL: it has no
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
 /* loads or stores a state of kind carry: all of those keep their places in it */
 bool graph_carries(const Graph *g);
-/* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a
- * size that does not follow n, so that it is the same in every call until somebody else changes a state. Through values
- * of other groups only where these run once. */
+/* By Val.id: computed from states and constants alone, in a graph that stores nothing but sums of an evaluation, and of
+ * a size that does not follow n, so that it is the same in every call until somebody else changes a state. Through
+ * values of other groups only where these run once. */
 bool *graph_steady(const Graph *g, Arena *a);
 /* May a kernel of this group read v in the first call, before all groups that do not run once? What its own group
  * makes, it makes again. */

@@ -51,8 +51,8 @@ typedef struct SelectCx {
 	/* out: as it asks for a variant that is switched off: that is no fault of the record */
 	bool off;
 	bool absent;             /* out: whether it fits only a library could tell that is not on this machine */
-	/* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may
-	 * be kept; NULL: nothing is */
+	/* by Val.id: computed from states and constants alone, in a graph that stores nothing: what a kernel makes of
+	 * it may be kept; NULL: nothing is */
 	const bool *steady;
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */

@@ -366,8 +366,8 @@ clip(Diff *d, const Val *square, double c)
 }
 
 /* Scaling divides all gradients by the scale, which is a power of two; the largest magnitude in one, a NaN if there is
- * one, tells whether it is finite. What is asked of each gradient stands together, before what is made of all of them:
- * no reduction waits for another. */
+ * one, tells whether it is finite. What is asked of each gradient stands together, before what is computed from all of
+ * them: no reduction waits for another. */
 static void
 scale_and_clip(Diff *d, const Setting *c)
 {

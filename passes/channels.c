@@ -164,7 +164,8 @@ put(Rewrite *rw, const Op *op, const Fold *f)
 bool
 pass_channels(Graph *g, PassCtx *cx)
 {
-	bool *trained = arena_array(cx->scratch, bool, g->val.n), changed = false; /* by Val.id: made of states too */
+	bool *trained = arena_array(cx->scratch, bool, g->val.n),
+	     changed = false; /* by Val.id: computed from states too */
 	Fold *of = arena_array(cx->scratch, Fold, g->op.n);
 
 	if (!cx->target || !cx->target->layout.chunk)

@@ -13,8 +13,8 @@
  * own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask); if
  * that tensor has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and
  * reversed views as well;
- * - a value that broadcasting makes 8 times as large as all it is made of is made anew by whatever reads it, whatever
- * that costs (fuse_broadcast.c);
+ * - a value that broadcasting makes 8 times as large as all it is computed from is made anew by whatever reads it,
+ * whatever that costs (fuse_broadcast.c);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
  * - a cheap value that contractions (or poolings, if the target fuses them) read, and that no kernel before them could
  * make on its way, is made by them as they load it, if that
@@ -59,7 +59,7 @@ reduced_axes(const Graph *g, const Op *op)
 }
 
 /* Do the readers of value v, which has type t, compute no more of it than there is, if they make it themselves? Where
- * it costs less to read what it is made of (narrow), the place where they read it may be another. */
+ * it costs less to read what it is computed from (narrow), the place where they read it may be another. */
 static bool
 readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow, bool moves)
 {
@@ -471,7 +471,7 @@ tell_operand(Fuse *f, const Op *op, int k, Kind kind)
 		return;
 	tell(f, op, from, false, "fuse.prologue",
 	     fuse_makes(kind) ? "the kernel before makes it on its way and stores it: reading it costs no more than "
-	                        "reading what it is made of"
+	                        "reading what it is computed from"
 	                      : "a kernel of this kind reads its operand from memory",
 	     NAN, bytes);
 }
@@ -710,7 +710,7 @@ take_over(Fuse *f)
 	graph_compact(g);
 }
 
-/* Small values made of states but gradients, constants and the step's numbers alone (the factor and offset of a
+/* Small values computed from states but gradients, constants and the step's numbers alone (the factor and offset of a
  * normalisation that does not train, Adam's corrections, the rate) come first: an op joins the group of its latest
  * operand, and that should be the one that makes its activation or gradient. */
 static void

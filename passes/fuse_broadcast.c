@@ -1,9 +1,9 @@
-/* fuse_broadcast.c: values that broadcasting makes much larger than all they are made of.
+/* fuse_broadcast.c: values that broadcasting makes much larger than all they are computed from.
  *
  * In: the tables of a pass in progress (fuse.h), kinds and `stored` filled in.   Out: Fuse.cone of ops whose result is
- * at least RATIO times as large as the tensors that it is made of, whatever it costs to compute: readers make it anew,
- * and it is neither written nor kept for the backward half. So the tanh of an additive attention, [N, T, S, C] of [N,
- * T, C] and [N, S, C], is made by the sum over C, and by each sum of its gradient.
+ * at least RATIO times as large as the tensors that it is computed from, whatever it costs to compute: readers make it
+ * anew, and it is neither written nor kept for the backward half. So the tanh of an additive attention, [N, T, S, C] of
+ * [N, T, C] and [N, S, C], is made by the sum over C, and by each sum of its gradient.
  * Declined: what a kernel of one op, a contraction or a view outside groups reads, a result of the graph; constants
  * alone. */
 #include "fuse.h"
@@ -11,7 +11,7 @@
 
 enum { RATIO = 8, BROADCAST_OPS = 48 };
 
-/* Elements that are read to have v: its own where it stands in memory, else those of what it is made of. */
+/* Elements that are read to have v: its own where it stands in memory, else those of what it is computed from. */
 static int64_t
 elements_read(const Fuse *f, const int64_t *made, Val v)
 {
@@ -134,20 +134,21 @@ fuse_find_broadcast(Fuse *f)
 
 		if (!why && !pass_may(f->cx, "fuse.broadcast"))
 			continue;
-		verdict(f->cx, (Verdict){.pass = "fuse",
-		                         .rule = "fuse.broadcast",
-		                         .graph = f->g->name,
-		                         .a = op->path,
-		                         .opa = op_info[op->kind].name,
-		                         .fired = !why,
-		                         .loc = op->loc,
-		                         .why = why ? why
-		                                    : arena_printf(f->cx->module->arena,
-		                                                   "%lld elements made of %lld: made anew by whatever "
-		                                                   "reads it, never stored",
-		                                                   (long long)own, (long long)n),
-		                         .value = (double)own / (double)n,
-		                         .bytes_saved = type_bytes(t)});
+		verdict(f->cx,
+		        (Verdict){.pass = "fuse",
+		                  .rule = "fuse.broadcast",
+		                  .graph = f->g->name,
+		                  .a = op->path,
+		                  .opa = op_info[op->kind].name,
+		                  .fired = !why,
+		                  .loc = op->loc,
+		                  .why = why ? why
+		                             : arena_printf(f->cx->module->arena,
+		                                            "%lld elements computed from %lld: made anew by whatever "
+		                                            "reads it, never stored",
+		                                            (long long)own, (long long)n),
+		                  .value = (double)own / (double)n,
+		                  .bytes_saved = type_bytes(t)});
 		if (why)
 			continue;
 		made[i] = n;

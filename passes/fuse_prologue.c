@@ -26,7 +26,7 @@ draws(const Fuse *f, const Op *op)
 	return false;
 }
 
-/* One more of the values that something is made of; `most` + 1 of them are too many, and are not told apart. */
+/* One more of the values that something is computed from; `most` + 1 of them are too many, and are not told apart. */
 static void
 leaf_add(const Fuse *f, Lead *l, uint32_t *leaf, uint32_t most, uint32_t v)
 {
@@ -40,7 +40,8 @@ leaf_add(const Fuse *f, Lead *l, uint32_t *leaf, uint32_t most, uint32_t v)
 	l->nbyte += dtype_info[f->g->val.at[v].type.dtype].bytes == 1;
 }
 
-/* Values of t's size that stand in memory and that op is made of, and operations that make it, each of them once. */
+/* Values of t's size that stand in memory and that op is computed from, and operations that make it, each of them
+ * once. */
 static void
 leaves_of(const Fuse *f, const Op *op, const Type *t, Lead *l, uint32_t leaf[LEAD_LEAVES + 1])
 {
@@ -88,11 +89,12 @@ why_not(Fuse *f, const Op *op, Lead *l)
 		maps++;
 	}
 	if (l->nleaf == 0)
-		return "it is made of nothing of its size";
+		return "it is computed from nothing of its size";
 	if (l->nleaf > LEAD_LEAVES)
-		return "it is made of three tensors of its size: reading them again costs more than reading it";
+		return "it is computed from three tensors of its size: reading them again costs more than reading it";
 	if (l->nleaf > 1 && maps)
-		return "it is made of two tensors of its size, and elementwise kernels read it too: it is stored for "
+		return "it is computed from two tensors of its size, and elementwise kernels read it too: it is stored "
+		       "for "
 		       "these";
 	return NULL;
 }

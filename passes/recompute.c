@@ -122,7 +122,7 @@ find_stored(Half *h, const Graph *planned)
 	}
 }
 
-/* Values that are never stored are computed where they are read: who reads them reads what they are made of. */
+/* Values that are never stored are computed where they are read: who reads them reads what they are computed from. */
 static void
 find_readers(Half *h)
 {

@@ -15,7 +15,7 @@ typedef struct Half {        /* tables by Val.id, or by op where they say so */
 	int64_t *bytes;          /* of those */
 	bool *back;              /* stored, and the backward half reads it */
 	uint32_t *last;          /* last forward op that runs with it */
-	bool *able;              /* by op: it, and what it is made of down to stored values, can be computed again */
+	bool *able; /* by op: it, and what it is computed from down to stored values, can be computed again */
 	Val *anchor;             /* by op: what clones for this reader wait for */
 	int64_t *cross;          /* by op: bytes that ops behind it still read */
 	int64_t small;           /* values below this are not worth it */

@@ -1,9 +1,9 @@
 /* recompute_edit.c: puts the clones that pass recompute decided on into a graph.
  *
  * In: the tables of the two halves, a choice of values that are not kept.   Out: each backward op that reads one, or
- * what is made of one and never stored, reads a clone instead. Clones stand behind the anchor of their first reader, or
- * behind what they read, if that is later; those of a segment, and those of one value alone, share their operands.
- * Forward ops are left as they are. Kept values are read through op `after`: not before the anchor stands. */
+ * what is computed from one and never stored, reads a clone instead. Clones stand behind the anchor of their first
+ * reader, or behind what they read, if that is later; those of a segment, and those of one value alone, share their
+ * operands. Forward ops are left as they are. Kept values are read through op `after`: not before the anchor stands. */
 #include "recompute.h"
 
 typedef struct Memo { Val of, is; int32_t scope; uint32_t behind; } Memo; /* behind: the old op that it stands behind */
@@ -14,7 +14,7 @@ typedef struct Edit {
 	Graph *g;
 	Arena *a;
 	uint32_t nval, nop;
-	bool *stale;             /* by Val.id: not kept, or never stored and made of something that is not kept */
+	bool *stale;             /* by Val.id: not kept, or never stored and computed from something that is not kept */
 	int32_t *scope;          /* by Val.id, of those: whose clones it shares */
 	struct { VEC(Op) op; } *behind;  /* by op: what comes behind it */
 	VEC(Memo) memo; uint32_t *slot, nslot;

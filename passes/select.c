@@ -4,7 +4,7 @@
  * parameters or by those of a tuning file's record of this kernel (tuning.c), if they fit; a record that does not is
  * said once and left out, each leaves a verdict, `select.tuned`. Variants of kernels (Target.variants) can be switched
  * off and limited like rules; each that was looked at leaves a verdict. In graphs that store nothing (eval, infer) what
- * is made of states and constants alone is made in the first call and kept: whole groups (Group.once), and what a
+ * is computed from states and constants alone is made in the first call and kept: whole groups (Group.once), and what a
  * kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`. In a racing program the other
  * kernels that a race file (race.c) has for a group are selected beside the group's own, each as if a tuning file asked
  * for it; the group then has the largest workspace, bytes kept and memory of threads of them all. One that does not fit
@@ -86,7 +86,8 @@ settle_once(Graph *g, PassCtx *cx)
 	}
 }
 
-/* Marks groups that are made of states and constants alone, and of what others of them make. Returns graph_steady. */
+/* Marks groups that are computed from states and constants alone, and of what others of them make. Returns
+ * graph_steady. */
 static bool *
 find_once(Graph *g, PassCtx *cx)
 {

@@ -4,9 +4,9 @@
  * alike layers share a record. Of a kernel: its contraction (or first op), types of operands and results, attributes
  * that are not the default; how many ops share the kernel and, where it is more than that op alone, a hash of their
  * canonical text: operators, attributes, types, who reads whom; which results stand in memory for others; which
- * operands are one and the same place; which of them are made of states and constants alone, so that what the kernel
- * makes of them is kept. Of a choice: the rule, the op, how many others it is about (readers, for most), a hash of
- * their text. */
+ * operands are one and the same place; which of them are computed from states and constants alone, so that what the
+ * kernel makes of them is kept. Of a choice: the rule, the op, how many others it is about (readers, for most), a hash
+ * of their text. */
 #include "passes.h"
 #include "plan.h"
 #include <inttypes.h>

@@ -135,7 +135,7 @@ typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; double *
 /* a matrix of 16-bit elements: loops.md */
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap;
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
-/* What a kernel stores; infinities: it may hold some by what it is made of */
+/* What a kernel stores; infinities: it may hold some by what it is computed from */
 typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
 /* Of an update that ranks share: elements of a task; by place in the states the gradient and what is stored; whole:

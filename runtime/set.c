@@ -1,5 +1,5 @@
-/* set.c: metrics of a whole data set: what they are made of is kept for all examples, in file order, and read once at
- * the end.
+/* set.c: metrics of a whole data set: what they are computed from is kept for all examples, in file order, and read
+ * once at the end.
  *
  * In: after each batch of an evaluation the kept values, in the arena.   Out: average_precision, as COCO computes it
  * (Lin et al. 2014, arXiv:1405.0312; pycocotools): for each class and image the results, by falling score and stable,

@@ -472,7 +472,7 @@ bool value_is_out(const GroupCx *gc, Val v);           /* computed by the group,
 int group_buffer(GroupCx *gc, uint32_t val);           /* the number of val's buffer */
 int64_t workspace_start(GroupCx *gc);                  /* byte of the arena */
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
-/* of what is made of the second operand: kept, or first in the workspace */
+/* of what is computed from the second operand: kept, or first in the workspace */
 int panels_at(GroupCx *gc);
 /* Says that a kernel needs that much memory of each thread (select), and checks that the plan has it (emission). */
 void scratch_plan(Graph *g, int64_t bytes);

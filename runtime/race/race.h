@@ -14,8 +14,8 @@ typedef enum RaceBits { RACE_SAME, RACE_ORDER, RACE_ROUND } RaceBits;
 typedef struct RaceText { const char *kernel; RaceBits bits; int64_t bound, workspace; } RaceText;
 /* What a tuning file calls by one key: groups of equal structure, and kernels for them; text 0 is the baseline. */
 typedef struct RaceRecord { const char *key; RaceText *text; int ntext; int *group; int ngroup; } RaceRecord;
-/* row, n: what is timed; once, nonce: before it, what eval and infer make of states in their first call (kept memory,
- * which the kernels of a group share). */
+/* row, n: what is timed; once, nonce: before it, what eval and infer compute from states in their first call (kept
+ * memory, which the kernels of a group share). */
 typedef struct RaceRows { RtRow *row, *once; int n, nonce; } RaceRows;
 /* What limits a unit: other slow phases of the machine for each. */
 typedef enum RaceLimit { RACE_PRODUCTS, RACE_TILES, RACE_MEMORY, RACE_LIMITS } RaceLimit;

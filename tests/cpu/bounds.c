@@ -3,9 +3,9 @@
  * In: a graph with values of 16 bits, its inputs.   Out: of each value the standard deviation of every element's error,
  * and the largest single jump in it, where a sum that is a little off is rounded to the other neighbour. They follow
  * from what is computed: rounding errors count as independent and evenly spread (Wilkinson 1963; Higham and Mary 2019,
- * SIAM J. Sci. Comput. 41), so one rounding has the variance ulp^2 / 12, and what is made of operands with errors takes
- * their variances times the squares of its slopes. For a contraction the reference's own rule gives the sums that are
- * needed: over the operands' squares, and over ones where they are not zero, which counts the products.
+ * SIAM J. Sci. Comput. 41), so one rounding has the variance ulp^2 / 12, and what is computed from operands with errors
+ * takes their variances times the squares of its slopes. For a contraction the reference's own rule gives the sums that
+ * are needed: over the operands' squares, and over ones where they are not zero, which counts the products.
  *
  * A sum of f16 FMAs (micro_fp16.c) is rounded with each product: two chains of every second one, which are
  * added after FLUSH products. After j of n products a chain holds about j/n of the sum, and the square root of j/n of

@@ -90,8 +90,8 @@ V micro_row(Llvm *l, LLVMBuilderRef b, V step, const V *row, int i);
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
 
-/* What follows a contraction in its group (epilogue.c): elementwise outputs, reductions over rows, and what is made of
- * these. */
+/* What follows a contraction in its group (epilogue.c): elementwise outputs, reductions over rows, and what is computed
+ * from these. */
 enum { EPILOGUE_OUTS = 128 }; /* more than fuse puts into a group */
 typedef struct Epilogue {
 	GroupCx *gc; const Op *op;

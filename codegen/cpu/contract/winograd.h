@@ -60,7 +60,7 @@ typedef struct Cut {
 	Val made;
 	int dst;
 	const char *part;
-	int source[SOURCES], nsource; /* buffers that pixels are made of */
+	int source[SOURCES], nsource; /* buffers that pixels are computed from */
 	int width[SOURCES];           /* bytes of their elements */
 } Cut;
 

@@ -91,7 +91,8 @@ cu_dnn_tail(const Graph *g, int group, const Op *op, const Type *result, DnnTail
 		const char *why;
 
 		if (!reader || reader->group != group)
-			return "its sums, or what is made of them, are read by more than one op: those of a batch "
+			return "its sums, or what is computed from them, are read by more than one op: those of a "
+			       "batch "
 			       "normalisation that trains are, and cuDNN's patterns for these sum squares";
 		if (reader->kind == OP_cast) {
 			if (!type_same(val_type(g, reader->out[0]), result))

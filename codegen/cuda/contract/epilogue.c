@@ -1,5 +1,5 @@
 /* epilogue.c: what follows a contraction in its group: elementwise ops, reductions of their values over the rows, and
- * what is made of these.
+ * what is computed from these.
  *
  * In: the sums of a tile in registers, or no contraction at all (columns.c).   Out: text that brings them to shared
  * memory, some rows at a time, and evaluates the group's outputs there, each thread a few neighbouring columns of every

@@ -81,8 +81,8 @@ typedef struct Form {
 	bool classes;
 } Form;
 
-/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows,
- * if that is asked for, likewise. */
+/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is computed from
+ * windows, if that is asked for, likewise. */
 typedef struct Leaf { Val v; const char *name; const Op *window; bool made; } Leaf; /* made: its name is known */
 /* rows > 1: so many are loaded before the first is used, row q of them is meant */
 typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves;
@@ -103,7 +103,7 @@ typedef struct Operand {
 	int rows;                /* m or n of the tile */
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
 	int bytes;               /* of a tile in shared memory */
-	/* through registers: what its units are made of, all loaded before the first is made */
+	/* through registers: what its units are computed from, all loaded before the first is made */
 	Leaves leaves;
 } Operand;
 static inline bool in_registers(const Operand *o) { return !o->async && !o->direct && !o->mapped; }

@@ -2,8 +2,8 @@
  *
  * In: a group with reductions over the same axes of one space.   Out: a kernel with a block for each kept index, or a
  * thread where a row is short, or, of many rows of moderate length, a warp: its lanes join by shuffles, no thread waits
- * for a block, and what the row is made of stays in registers for all passes if that is little. A pass goes over the
- * row for every phase: what depends on no reduction of the group,
+ * for a block, and what the row is computed from stays in registers for all passes if that is little. A pass goes over
+ * the row for every phase: what depends on no reduction of the group,
  * what depends on those of the first pass, ...; threads take every BLOCK-th element, their states join in a halving
  * tree, so the order is the same whatever the machine. moments takes two passes (sum, squares about the mean),
  * logsumexp too (largest, exponentials below it). Values of the row's whole space are stored in their phase, values of
@@ -330,7 +330,8 @@ typedef struct Rows {
 	const Type *space;
 	uint32_t axes, kept;
 	int threads, block, unroll; /* of a row, of a block; 0: as the compiler does */
-	/* of a warp: what the row is made of, if all of it stays in registers, and turns of the lanes over the row */
+	/* of a warp: what the row is computed from, if all of it stays in registers, and turns of the lanes over the
+	 * row */
 	Leaves held;
 	int turns;
 	/* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */

@@ -348,7 +348,7 @@ reads_mark(const Cuda *c, Val v, bool *seen)
 		reads_mark(c, op->in[k], seen);
 }
 
-/* Bytes in memory that v is made of; *alone: those that nothing else of the group reads. */
+/* Bytes in memory thatv is computed from; *alone: those that nothing else of the group reads. */
 static double
 read_for(const Cuda *c, Val v, double *alone)
 {
