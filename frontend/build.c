@@ -446,6 +446,27 @@ job_emits(const Job *j)
 	return e && strcmp(e, "exe") && !(prints_ir && !strcmp(e, "ir"));
 }
 
+const char *
+job_emit(const Job *j, const Module *m, const char *form, Buf *text)
+{
+	EmitOptions e = {.emit = form, .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
+
+	return j->target->emit(j->target, m, &e, text);
+}
+
+const Json *
+job_json(const Job *j, const Module *m, const char *form, Buf *text, JsonDoc **doc, const char **error)
+{
+	char why[128];
+
+	*error = job_emit(j, m, form, text);
+	const Json *root = *error ? NULL : rt_json_parse(text->at, text->n, doc, why, sizeof why);
+
+	if (!*error && !root)
+		bug("%s: what the target says in the form %s does not parse: %s", j->command, form, why);
+	return root;
+}
+
 int
 job_build(Job *j, const char *emit, const char *path)
 {

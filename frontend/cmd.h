@@ -8,6 +8,7 @@
 #include "../ir/ir.h"
 #include "../ir/target.h"
 #include "../passes/pass.h"
+#include "../runtime/json.h"
 #include "sema.h"
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -122,6 +123,11 @@ int job_check_output(const Job *j, const char *path);
 /* Does --emit ask for code (or, of a command that prints a table, IR) in place of what this command prints? job_build
  * then writes it. */
 bool job_emits(const Job *j);
+/* What the target says of a compiled module in this form (EmitOptions.emit), for the job's first architecture; NULL, or
+ * what went wrong. */
+const char *job_emit(const Job *j, const Module *m, const char *form, Buf *text);
+/* The same of a form that is JSON, parsed: it points into text. NULL: *error says why. */
+const Json *job_json(const Job *j, const Module *m, const char *form, Buf *text, JsonDoc **doc, const char **error);
 /* Builds what --emit says (exe by default) into path. */
 int job_build(Job *j, const char *emit, const char *path);
 bool job_sealed(const Job *j, const char *path); /* is it a whole program that was built with j->seal? */

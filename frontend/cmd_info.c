@@ -8,7 +8,6 @@
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
-#include "../runtime/json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -137,17 +136,11 @@ predicted(const Kernel *k, Assumed mc)
 static void
 read_forecast(Job *j, Module *m, Kernels *ks, Totals *t, double times, uint32_t trained)
 {
-	EmitOptions e = {.emit = "forecast", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
-	char why[128];
 	JsonDoc *doc;
 	Buf text = {0};
-
-	t->why = j->target->emit(j->target, m, &e, &text);
-	const Json *root = t->why ? NULL : rt_json_parse(text.at, text.n, &doc, why, sizeof why);
+	const Json *root = job_json(j, m, "forecast", &text, &doc, &t->why);
 	const Json *list = root ? rt_json_get(root, "kernels") : NULL, *o = list ? list->child : NULL;
 
-	if (!t->why && !root)
-		bug("info: the forecast does not parse: %s", why);
 	for (uint32_t i = 0; i < ks->n && root; i++) { /* in the order of the descriptor; plans of cuDNN have none */
 		Kernel *k = &ks->at[i];
 
@@ -480,20 +473,14 @@ count_tuned(const Job *j, const PassCtx *cx)
 static int
 read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 {
-	EmitOptions e = {.emit = "json", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
 	double times = t->times = (double)program_calls(m, NULL);
 	Buf text = {0};
-	char why[128];
-	JsonDoc *doc;
-	const char *error = j->target->emit(j->target, m, &e, &text);
-
-	if (error)
-		return failure("%s: %s", j->file, error);
-	/* kept: the kernels' names lie in it */
-	const Json *root = rt_json_parse(text.at, text.n, &doc, why, sizeof why);
+	JsonDoc *doc; /* not freed: the kernels' names lie in it */
+	const char *error;
+	const Json *root = job_json(j, m, "json", &text, &doc, &error);
 
 	if (!root)
-		bug("info: the descriptor does not parse: %s", why);
+		return failure("%s: %s", j->file, error);
 	collect(j->arena, m, root, "train", ks);
 	t->examples = times * (double)m->batch;
 	for (uint32_t i = 0; i < ks->n; i++)
@@ -581,12 +568,11 @@ put_slow(Buf *b, const Slow *s)
 static int
 info_sass(Job *j, Module *m, Assumed mc)
 {
-	EmitOptions e = {.emit = "sass", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
 	Buf text = {0};
 
 	if (!mc.device)
 		return usage_error("info", "--sass needs --target cuda");
-	const char *error = j->target->emit(j->target, m, &e, &text);
+	const char *error = job_emit(j, m, "sass", &text);
 
 	if (error)
 		return failure("%s: %s", j->file, error);

@@ -6,7 +6,6 @@
  * model's batch is shared out by its shards. Every number is marked: assumed, given, or fitted to what was measured. */
 #include "cmd.h"
 
-#include "../runtime/json.h"
 #include "cluster.h"
 #include "../passes/passes.h"
 
@@ -44,18 +43,13 @@ read_processes(const Options *o, const Cluster *c, int64_t most, int64_t *p, int
 static int
 read_gradients(Job *j, Module *m, StepTimes *t)
 {
-	EmitOptions e = {.emit = "gradients", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
 	Buf text = {0};
-	char why[128];
 	JsonDoc *doc;
-	const char *error = j->target->emit(j->target, m, &e, &text);
-
-	if (error)
-		return failure("%s: %s", j->file, error);
-	const Json *root = rt_json_parse(text.at, text.n, &doc, why, sizeof why);
+	const char *error;
+	const Json *root = job_json(j, m, "gradients", &text, &doc, &error);
 
 	if (!root)
-		bug("scale: the list of gradients does not parse: %s", why);
+		return failure("%s: %s", j->file, error);
 	t->gradient = arena_array(j->arena, Gradient, (uint32_t)root->n);
 	for (const Json *o = root->child; o; o = o->next) {
 		t->gradient[t->n++] = (Gradient){o->child->f, o->child->next->f};

@@ -33,18 +33,20 @@ in_row(Cuda *c, const Window *g, int d, Ix o, Ix k)
 	return cu_row_in(c, o, g->stride[d], k, g->dilation[d], g->pad[d]);
 }
 
+/* Channel `local` of its group among `each` of a group, in the group of output channel o. */
+static Ix
+in_group(Cuda *c, const Conv *g, Ix o, Ix local, int64_t each)
+{
+	return g->groups > 1 ? cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, o, cu_ix_k(c, g->out)), cu_ix_k(c, each)), local)
+	                     : local;
+}
+
 static void
 conv_term(Cuda *c, const Sum *s)
 {
 	const Type *w = val_type(c->g, s->op->in[1]);
 	Conv g = conv_of(c->g, s->op);
-	Ix cin = s->at[0];
-
-	if (g.groups > 1)
-		cin = cu_ix_add(c,
-		                cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, g.out)),
-		                          cu_ix_k(c, w->axis[1].n)),
-		                s->at[0]);
+	Ix cin = in_group(c, &g, s->ix[1], s->at[0], w->axis[1].n);
 	Ix x[4] = {s->ix[0], cin, in_row(c, &g.at, 0, s->ix[2], s->at[1]), in_row(c, &g.at, 1, s->ix[3], s->at[2])};
 	Ix k[4] = {s->ix[1], s->at[0], s->at[1], s->at[2]};
 
@@ -83,13 +85,7 @@ conv_dw_term(Cuda *c, const Sum *s)
 {
 	const Type *w = val_type(c->g, s->op->out[0]);
 	Conv g = conv_of(c->g, s->op);
-	Ix ci = s->ix[1];
-
-	if (g.groups > 1)
-		ci = cu_ix_add(c,
-		               cu_ix_mul(c, cu_ix_div(c, s->ix[0], cu_ix_k(c, g.out)),
-		                         cu_ix_k(c, w->axis[1].n)),
-		               s->ix[1]);
+	Ix ci = in_group(c, &g, s->ix[0], s->ix[1], w->axis[1].n);
 	Ix x[4] = {s->at[0], ci, in_row(c, &g.at, 0, s->at[1], s->ix[2]), in_row(c, &g.at, 1, s->at[2], s->ix[3])};
 	Ix o[4] = {s->at[0], s->ix[0], s->at[1], s->at[2]};
 
