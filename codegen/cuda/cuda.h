@@ -72,7 +72,7 @@ typedef struct Cuda {
 	 * share a launch; two: see CuFunction */
 	bool check, writes_state, flat, loose, two;
 	VEC(Memo) memo;
-	VEC(const char *) rounded;      /* variables whose values are bf16 already */
+	VEC(Cse) rounded;               /* variables that have 16 bits already, and what was rounded to them */
 	VEC(Cse) cse;
 	VEC(Joined) joined;
 	VEC(Cse) top;                   /* pointers and extents, at the kernel's start */
@@ -122,6 +122,8 @@ const char *cu_c_type(DType t);                         /* of a cell */
 const char *cu_memory_type(DType t);                    /* of an element in memory */
 const char *cu_from_memory(Cuda *c, DType t, const char *text); /* a cell's text, of that of an element in memory */
 const char *cu_to_memory(Cuda *c, DType t, const char *text);
+/* of a number of type t that was rounded to 16 bits what was, else the text: for who rounds it to t */
+const char *cu_unrounded(Cuda *c, DType t, const char *text);
 Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
 Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
 /* false: it does not lie along them */

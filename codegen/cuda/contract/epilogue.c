@@ -224,14 +224,94 @@ state_step(Epilogue *e, int k, const Ix *ix, Ix u)
 	cu_line(c, "%s[%s] = fmaf(%s, %s, %s[%s]);", s[1], u, d, d, s[1], u);
 }
 
+/* Rows that thread row q of the block has seen, where lines are dealt out evenly: a text. `left`: rows of the tile. */
+static const char *
+rows_of(const Epilogue *e, Ix left, const char *q)
+{
+	Cuda *c = e->x->c;
+	int64_t rows;
+
+	if (cu_ix_number(left, &rows) && rows % e->step == 0)
+		return cu_ix_k(c, rows / e->step);
+	return arena_printf(c->a, "((%s - %s + %d) / %d)", left, q, e->step - 1, e->step);
+}
+
+/* Each thread's mean, and squares about it, to shared memory. */
+static void
+moments_put(const Epilogue *e, const char *const *s, Ix left)
+{
+	Cuda *c = e->x->c;
+	int size = e->step * e->x->p.n;
+
+	const char *rows = rows_of(e, left, arena_printf(c->a, "tid / %d", e->columns));
+	int64_t all;
+
+	cu_line(c, "const float off = %s%s[u] / (float)%s%s;",
+	        cu_ix_number(rows, &all) ? "" : arena_printf(c->a, "%s ? ", rows), s[0], rows,
+	        cu_ix_number(rows, &all) ? "" : " : 0.0f");
+	cu_line(c, "sums[here] = %s[u] + off;", s[2]);
+	cu_line(c, "sums[%d + here] = %s[u] - off * %s[u];", size, s[1], s[0]);
+}
+
+/* A column's: sums about the first thread's mean, so that one pass does. */
+static void
+moments_join(const Epilogue *e, Ix left)
+{
+	Cuda *c = e->x->c;
+	int n = e->x->p.n, size = e->step * n;
+
+	cu_line(c, "float about = sums[tid], sum = 0, more = sums[%d + tid], mean, squares;", size);
+	cu_line(c, "#pragma unroll");
+	Scope l = cu_scope_open(c, "for (int q = 1; q < %d; q++)", e->step);
+
+	cu_line(c, "const float k = (float)%s, d = sums[q * %d + tid] - about;", rows_of(e, left, "q"), n);
+	cu_line(c, "sum = fmaf(k, d, sum);");
+	cu_line(c, "more += fmaf(k * d, d, sums[%d + q * %d + tid]);", size, n);
+	cu_scope_close(c, l);
+	cu_line(c, "moments_about(&mean, &squares, about, sum, more, (float)%s);", left);
+}
+
+/* The same where threads count the rows that they see. */
+static void
+counted_put(const Epilogue *e, const char *const *s)
+{
+	Cuda *c = e->x->c;
+	int size = e->step * e->x->p.n;
+
+	cu_line(c, "const float off = seen ? %s[u] / (float)seen : 0.0f;", s[0]);
+	cu_line(c, "sums[here] = %s[u] + off;", s[2]);
+	cu_line(c, "sums[%d + here] = %s[u] - off * %s[u];", size, s[1], s[0]);
+	cu_line(c, "sums[%d + here] = (float)seen;", 2 * size);
+}
+
+static void
+counted_join(const Epilogue *e)
+{
+	Cuda *c = e->x->c;
+	int n = e->x->p.n, size = e->step * n;
+
+	cu_line(c, "float mean = sums[tid], squares = sums[%d + tid], count = sums[%d + tid];", size, 2 * size);
+	cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
+	cu_line(c,
+	        "\tjoin_moments(&count, &mean, &squares, sums[%d + q * %d + tid], sums[q * %d + tid], sums[%d + q * %d "
+	        "+ tid]);",
+	        2 * size, n, n, size, n);
+}
+
 static void
 state_join(Epilogue *e, int k, Ix column, Ix at)
 {
 	Cuda *c = e->x->c;
 	const char *const *s = e->state[k];
-	int n = e->x->p.n, size = e->step * n;
-	bool moments = e->red[k]->nout > 1;
+	const Tiles *p = &e->x->p;
+	bool moments = e->red[k]->nout > 1, even = e->x->slab == p->m || e->x->slab % e->step == 0;
 	int have = e->step * e->columns; /* threads that have rows */
+	int64_t all;
+	Ix left = cu_ix_number(e->x->M, &all) && all % p->m == 0
+	                  ? cu_ix_k(c, p->m)
+	                  : cu_let(c, c->it, 'i',
+	                           arena_printf(c->a, "(%s - %s < %d ? %s - %s : %d)", e->x->M, e->x->m0, p->m, e->x->M,
+	                                        e->x->m0, p->m));
 
 	cu_line(c, "__syncthreads();");
 	Scope in = have < e->x->threads ? cu_scope_open(c, "if (tid < %d)", have) : (Scope){0};
@@ -239,35 +319,31 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 	cu_line(c, "#pragma unroll");
 	Scope l = cu_scope_open(c, "for (int u = 0; u < %d; u++)", e->vec);
 
-	cu_line(c, "const int here = tid / %d * %d + tid %% %d * %d + u;", e->columns, n, e->columns, e->vec);
-	if (moments) {
-		/* count, mean, squares about it */
-		cu_line(c, "const float off = seen ? %s[u] / (float)seen : 0.0f;", s[0]);
-		cu_line(c, "sums[here] = (float)seen;");
-		cu_line(c, "sums[%d + here] = %s[u] + off;", size, s[2]);
-		cu_line(c, "sums[%d + here] = %s[u] - off * %s[u];", 2 * size, s[1], s[0]);
-	} else {
+	cu_line(c, "const int here = tid / %d * %d + tid %% %d * %d + u;", e->columns, p->n, e->columns, e->vec);
+	if (!moments)
 		cu_line(c, "sums[here] = %s[u];", s[0]);
-	}
+	else if (even)
+		moments_put(e, s, left);
+	else
+		counted_put(e, s);
 	cu_scope_close(c, l);
 	if (have < e->x->threads)
 		cu_scope_close(c, in);
 	cu_line(c, "__syncthreads();");
-	l = cu_scope_open(c, "if (tid < %d && %s < %s)", n, column, e->x->N);
+	l = cu_scope_open(c, "if (tid < %d && %s < %s)", p->n, column, e->x->N);
+	if (moments && even)
+		moments_join(e, left);
+	else if (moments)
+		counted_join(e);
 	if (moments) {
-		cu_line(c, "float count = sums[tid], mean = sums[%d + tid], squares = sums[%d + tid];", size, 2 * size);
-		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
-		cu_line(c,
-		        "\tjoin_moments(&count, &mean, &squares, sums[q * %d + tid], sums[%d + q * %d + tid], sums[%d "
-		        "+ q * %d + tid]);",
-		        n, size, n, 2 * size, n);
 		for (int i = 0; i < 2; i++)
 			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, i)), at,
 			        i ? "squares" : "mean");
 	} else {
 		cu_line(c, "float sum = sums[tid];");
+		cu_line(c, "#pragma unroll");
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
-		cu_line(c, "\tsum += sums[q * %d + tid];", n);
+		cu_line(c, "\tsum += sums[q * %d + tid];", p->n);
 		cu_line(c, "%s[%s] = sum;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, 0)), at);
 	}
 	cu_scope_close(c, l);

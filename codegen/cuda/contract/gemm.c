@@ -18,6 +18,12 @@
 /* WHOLE: bytes of a tile's sums in shared memory at once, where two blocks have as many */
 enum { BAND = 8, WHOLE = 80 << 10 };
 
+/* What an operation on an element costs where the element is made on its way into shared memory, in operations of an
+ * elementwise kernel: loads, unpacking, conditions and stores are eight elements' there too, registers leave few warps,
+ * which issue an instruction in two cycles (ResNet-50's kernels by their machine code: some 11 instructions for 4 of a
+ * batch normalisation and relu). The places of a window's pixels come on top. */
+enum { MADE = 2, MADE_OF_WINDOW = 3 };
+
 /* Does an operand come an element at a time, as its neighbours in memory are too few for a chunk of 8? */
 static bool
 takes_singles(const Graph *g, const Form *f, int which)
@@ -165,7 +171,7 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 	r->spare = wait > 0 ? wait * rates->flops : 0;
 	r->stores = k == 0 && (op->kind == OP_matmul || (op->kind == OP_conv2d && window_is_point(&f.at)));
 	/* an element of the image comes once for each tap that meets it */
-	r->times = across;
+	r->times = (taps && !window_is_point(&f.at) ? MADE_OF_WINDOW : MADE) * across;
 	double stride = (double)(f.at.stride[0] * f.at.stride[1]);
 
 	if (taps && op->kind == OP_conv2d)

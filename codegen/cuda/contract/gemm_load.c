@@ -265,7 +265,8 @@ matrix_at(Gemm *x, const Operand *o, Ix unit, Ix *ix)
 	return valid;
 }
 
-/* Where unit j begins: its indices, and a condition that it is there at all. */
+/* Where unit j begins, or the thread's first one, of number "tid": its indices, and a condition that it is there at
+ * all. */
 static const char *
 unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 {
@@ -275,7 +276,8 @@ unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 	if (o->matrix)
 		return matrix_at(x, o, unit, ix);
 	Ix row[MAX_RANK], at[MAX_RANK], k = k_coordinates(x, o, unit, tap, at);
-	const char *j = o->fixed ? "0" : "j", *valid = arena_printf(c->a, "%c_in[%s]", o->name, j);
+	const char *j = o->fixed || !strcmp(unit, "tid") ? "0" : "j",
+	           *valid = arena_printf(c->a, "%c_in[%s]", o->name, j);
 	int64_t whole;
 
 	if (o->units % x->threads)
@@ -344,15 +346,16 @@ store_unit(Gemm *x, const Operand *o, const Ix *ix, const char *keep)
 {
 	Cuda *c = x->c;
 	int64_t offset = val_info(c->g, o->v)->offset;
-	int bits = 8 * dtype_info[o->t->dtype].bytes;
 	Scope s = {0};
 	bool only = !strcmp(x->tile_n, "0");
+	DType dt = (DType)o->t->dtype;
+	const char *how = tile_bytes(&x->p) == 2 ? "pairs" : dt == DT_f32 ? "32" : dtype_info[dt].name;
 
 	if (!only)
 		s = cu_scope_open(c, "if (%s == 0)", x->tile_n);
 	cu_stores_at(c, offset);
 	if (o->vec > 1)
-		cu_line(c, "put%d_%d(%s, %s);", o->vec, bits, cu_address(c, o->t, offset, ix), keep);
+		cu_line(c, "put%d_%s(%s, %s);", o->vec, how, cu_address(c, o->t, offset, ix), keep);
 	else
 		cu_line(c, "*(%s) = %s[0];", cu_address(c, o->t, offset, ix), keep);
 	if (!only)
@@ -431,36 +434,62 @@ take_unit(Gemm *x, Operand *o, Ix unit, const Ix *tap)
 	c->root = NULL;
 }
 
+/* Where what lies along a unit's chunk is loaded from: where the unit may be outside its range, from the last chunk
+ * inside it, so that no load stands under a condition. false: the range is not known. */
+static bool
+chunk_clamped(const Gemm *x, const Operand *o, int axis, Ix *first)
+{
+	Axis a = o->t->axis[axis];
+
+	if (chunk_inside(x, o))
+		return true;
+	if (!o->t->rank || a.mul || a.n < o->vec)
+		return false;
+	first[axis] = cu_let(x->c, x->c->it, 'i',
+	                     arena_printf(x->c->a, "(%s < %lld ? %s : %lld)", first[axis], (long long)a.n, first[axis],
+	                                  (long long)(a.n - o->vec)));
+	return true;
+}
+
 /* And the unit made of it, to registers `keep`. */
 static void
-make_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+make_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Lanes *lanes)
 {
 	Cuda *c = x->c;
-	Ix ix[MAX_RANK], at[MAX_RANK];
-	Lanes lanes = {0};
+	Ix ix[MAX_RANK], at[MAX_RANK], first[MAX_RANK];
 	int axis = o->t->rank ? o->t->perm[o->t->rank - 1] : 0;
 
+	bool pairs = tile_bytes(&x->p) == 2;
+
 	cu_line(c, "const int q = j;");
-	cu_line(c, "%s keep[%d];", tile_type(&x->p), o->vec);
+	cu_line(c, "%s keep[%d];", pairs ? "unsigned" : tile_type(&x->p), pairs ? o->vec / 2 : o->vec);
 	unit_at(x, o, unit, tap, ix);
-	if (chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
-		cu_lanes_early(c, &lanes, NULL);
-	for (int i = 0; i < o->vec; i++)
+	memcpy(first, ix, sizeof first);
+	if (chunk_clamped(x, o, axis, first) && !lanes->early)
+		cu_lanes_early(c, lanes, NULL); /* before any condition */
+	for (int i = 0; i < (pairs ? o->vec / 2 : o->vec); i++)
 		cu_line(c, "keep[%d] = 0;", i);
 	Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
 
-	cu_lanes_begin(c, &lanes, o->t, axis, o->vec, ix);
+	if (pairs)
+		cu_line(c, "float made[%d];", o->vec);
+
+	cu_lanes_begin(c, lanes, o->t, axis, o->vec, first);
 	Scope each = cu_each_open(c, o->vec);
 
 	memcpy(at, ix, sizeof at);
-	at[axis] = lanes.lane = cu_ix_add(c, ix[axis], "u");
+	at[axis] = lanes->lane = cu_ix_add(c, ix[axis], "u");
 	cu_leaves_put(c, &o->leaves, at, "u");
 	Cell v = cu_value_at(c, o->v, at);
 
-	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
-	cu_line(c, "keep[u] = %s;", cu_to_memory(c, (DType)v.dt, v.v));
+	if (pairs)
+		cu_line(c, "made[u] = %s;", cu_unrounded(c, (DType)v.dt, v.v));
+	else
+		cu_line(c, "keep[u] = %s;", cu_cell_cast(c, v, DT_f32).v);
 	cu_each_close(c, o->vec, each);
 	cu_lanes_end(c);
+	if (pairs)
+		cu_line(c, "rounded%d_%s(keep, made);", o->vec, dtype_info[o->t->dtype].name);
 	if (cu_value_is_out(c, o->v))
 		store_unit(x, o, ix, "keep");
 	cu_scope_close(c, s);
@@ -483,8 +512,10 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	const char *type = tile_type(&x->p);
 
 	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type,
-		        cu_slot_text(x, o, "slot"),
+		cu_line(c,
+		        bytes == 2 ? "put%d_pairs((%s *)((char *)memory + %s + %s), %s);"
+		                   : "put%d_32((%s *)((char *)memory + %s + %s), %s);",
+		        chunk, type, cu_slot_text(x, o, "slot"),
 		        chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
 	} else if (x->p.mma) {
 		cu_line(c, "*(%s *)((char *)memory + %s + %s + %s %% %d * %d) = %s[0];", type,
@@ -546,16 +577,24 @@ cu_load_tile(Gemm *x, Operand *o)
 void
 cu_load_keep(Gemm *x, const Operand *o)
 {
-	Ix unit, tap[3];
+	Ix unit, tap[3], ix[MAX_RANK];
+	Lanes lanes = {0};
 
 	if (!in_registers(o))
 		return;
 	if (o->vec > 1 && tap_by_tile(x))
 		tile_tap(x, tap);
+	if (o->vec > 1 && o->t->rank && x->threads % o->per_line == 0) {
+		/* a thread's units share a chunk: its indices stand before their loop, as do loads along it */
+		unit_at(x, o, "tid", tap, ix);
+		x->c->root = NULL;
+		if (chunk_clamped(x, o, o->t->perm[o->t->rank - 1], ix))
+			cu_lanes_early(x->c, &lanes, NULL);
+	}
 	Scope s = units_open(x, o, o->each, &unit);
 
 	if (o->vec > 1)
-		make_unit(x, o, unit, tap);
+		make_unit(x, o, unit, tap, &lanes);
 	put_unit(x, o, unit, o->vec > 1 ? "keep" : arena_printf(x->c->a, "(&ones_%c[j])", o->name));
 	cu_scope_close(x->c, s);
 }

@@ -356,6 +356,16 @@ FN void put4_32(float *p, const float *x) { write4(p, x); }
 FN void put8_32(float *p, const float *x) { write4(p, x); write4(p + 4, x + 4); }
 FN void halves(unsigned short *to, unsigned x) { to[0] = (unsigned short)x; to[1] = (unsigned short)(x >> 16); }
 FN unsigned joined(const unsigned short *x) { return x[0] | (unsigned)x[1] << 16; }
+/* pairs of 16 bits, the first in the lower half: as they were loaded, until an element is asked for */
+FN void pairs4(unsigned *to, const unsigned short *p) { uint2 x = *(const uint2 *)p; to[0] = x.x; to[1] = x.y; }
+FN void pairs8(unsigned *to, const unsigned short *p) {
+	uint4 x = *(const uint4 *)p;
+	to[0] = x.x;
+	to[1] = x.y;
+	to[2] = x.z;
+	to[3] = x.w;
+}
+FN unsigned short half_at(const unsigned *x, int i) { return (unsigned short)(x[i / 2] >> i % 2 * 16); }
 FN void take4_16(unsigned short *to, const unsigned short *p) {
 	uint2 x = *(const uint2 *)p;
 	halves(to, x.x);
@@ -388,6 +398,17 @@ FN void put4_16(unsigned short *p, const unsigned short *x) { *(uint2 *)p = make
 FN void put8_16(unsigned short *p, const unsigned short *x) {
 	*(uint4 *)p = make_uint4(joined(x), joined(x + 2), joined(x + 4), joined(x + 6));
 }
+FN void put8_pairs(unsigned short *p, const unsigned *x) { *(uint4 *)p = make_uint4(x[0], x[1], x[2], x[3]); }
+#define ROUNDED(type) \
+FN void rounded8_##type(unsigned *to, const float *x) { \
+	for (int i = 0; i < 4; i++) to[i] = pair_##type(x[2 * i], x[2 * i + 1]); \
+} \
+FN void put4_##type(unsigned short *p, const float *x) { \
+	*(uint2 *)p = make_uint2(pair_##type(x[0], x[1]), pair_##type(x[2], x[3])); \
+} \
+FN void put8_##type(unsigned short *p, const float *x) { unsigned y[4]; rounded8_##type(y, x); put8_pairs(p, y); }
+ROUNDED(f16)
+ROUNDED(bf16)
 /* count, mean and squares about it of two sets */
 FN void join_moments(float *n, float *mean, float *squares, float n1, float mean1, float squares1)
 {
@@ -405,16 +426,18 @@ FN void join_moments(float *n, float *mean, float *squares, float n1, float mean
 #define PART0 0
 #define PARTS BLOCK
 /* Is this block the last of `count` to come here? It sees what the others wrote before, if it reads past its own
- * cache: the barrier orders the block's writes before the fence of the thread that draws the ticket, which
-   holds for all that it has seen. The ticket is 0 again then. */
+ * cache: the barrier orders the block's writes before the ticket that its first thread draws, which releases all
+ * that the thread has seen, and acquires what those before it released. One fence, before the ticket: what acquires
+ * needs none. The ticket is 0 again then. */
 FN bool last_here(unsigned *ticket, unsigned count)
 {
 	bool last = false;
 	__syncthreads();
 	if (threadIdx.x == 0) {
-		__threadfence();
-		last = atomicInc(ticket, count - 1) == count - 1;
-		if (last) __threadfence();
+		unsigned drawn;
+		asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+		             : "=r"(drawn) : "l"(ticket), "r"(count - 1) : "memory");
+		last = drawn == count - 1;
 	}
 	return __syncthreads_or(last);
 }
@@ -517,6 +540,56 @@ static __device__ __noinline__ float rows_sum(const float *p, int pitch, int row
 		for (int q = 0; q < AHEAD; q++) x += y[q];
 	}
 	return strips_sum(x, n, s);
+}
+
+/* Few rows of a column for a thread, `each`: all on their way at once, no loop. `threads` of the block, n columns
+ * side by side, of which there are `width` */
+FN void few_rows(float *y, const float *p, int pitch, int rows, int each, int n, int threads, int width)
+{
+	int column = threadIdx.x % n, step = threads / n, first = threadIdx.x / n;
+#pragma unroll
+	for (int q = 0; q < each; q++) y[q] = 0;
+#pragma unroll
+	for (int q = 0; q < each; q++)
+		if (first + q * step < rows && column < width)
+			y[q] = fresh(&p[(long long)(first + q * step) * pitch + column]);
+}
+FN float few_sum(const float *y, int each)
+{
+	float x = 0;
+#pragma unroll
+	for (int q = 0; q < each; q++) x += y[q];
+	return x;
+}
+/* of means and squares about them, `size` elements each, the last what is left of `all`: sums about the first row's
+ * mean, so that one pass does */
+FN void few_moments(float *sum, float *more, const float *m, const float *y, float about, int size, int all, int rows,
+                    int each, int n, int threads)
+{
+	int step = threads / n, first = threadIdx.x / n;
+	*sum = *more = 0;
+#pragma unroll
+	for (int q = 0; q < each; q++) {
+		int left = all - (first + q * step) * size;
+		float k = first + q * step < rows ? (float)(left < size ? left : size) : 0.0f, d = m[q] - about;
+		*sum = fmaf(k, d, *sum);
+		*more += fmaf(k * d, d, y[q]);
+	}
+}
+/* what the threads of a column have, in their order */
+FN float few_join(const float *s, int n, int threads)
+{
+	float x = s[threadIdx.x % n];
+#pragma unroll
+	for (int q = n; q < threads; q += n) x += s[q + threadIdx.x % n];
+	return x;
+}
+/* sums of `count` elements about `about`, and of their squares, to mean and squares about it */
+FN void moments_about(float *mean, float *squares, float about, float sum, float more, float count)
+{
+	float off = sum / count, rest = fmaf(-off, sum, more);
+	*mean = about + off;
+	*squares = rest < 0.0f ? 0.0f : rest;
 }
 
 /* tiles of `size` rows each, the last of every `tiles` with what is left of `all`; number `first` is the first

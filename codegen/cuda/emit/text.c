@@ -338,20 +338,50 @@ const char *
 cu_to_memory(Cuda *c, DType t, const char *text)
 {
 	for (uint32_t k = 0; t == DT_bf16 && k < c->rounded.n; k++)
-		if (!strcmp(c->rounded.at[k], text)) /* not rounded a second time */
+		if (!strcmp(c->rounded.at[k].name, text)) /* not rounded a second time */
 			return arena_printf(c->a, "bf16_upper(%s)", text);
 	return *c_types[t].store ? arena_printf(c->a, "%s(%s)", c_types[t].store, text) : text;
+}
+
+/* What a text rounds to 16 bits, if it is no more than that; else the text. */
+static const char *
+rounds(Cuda *c, const char *text, DType t)
+{
+	const char *name = dtype_info[t].name, *head = arena_printf(c->a, "%s_value(%s_bits(", name, name);
+	size_t n = strlen(head), all = strlen(text);
+	int open = 2;
+
+	if (strncmp(text, head, n))
+		return text;
+	for (size_t i = n; i < all; i++) {
+		open += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+		if (open == 0)
+			return i == all - 1 ? arena_strndup(c->a, text + n, all - n - 2) : text;
+	}
+	return text;
 }
 
 Cell
 cu_cell_let(Cuda *c, const char *text, DType t)
 {
-	const char *name = cu_fresh(c, 'v');
+	const char *name = cu_fresh(c, 'v'), *value = t == DT_f16 ? "f16_value(" : "bf16_value(";
 
 	cu_line(c, "const %s %s = %s;", cu_c_type(t), name, text);
-	if (t == DT_bf16 && !strncmp(text, "bf16_value(", 11))
-		vec_push(c->a, &c->rounded, name);
+	if ((t == DT_f16 || t == DT_bf16) && !strncmp(text, value, strlen(value))) {
+		const char *from = rounds(c, text, t);
+
+		vec_push(c->a, &c->rounded, ((Cse){from == text ? name : from, name}));
+	}
 	return (Cell){name, (uint8_t)t};
+}
+
+const char *
+cu_unrounded(Cuda *c, DType t, const char *text)
+{
+	for (uint32_t k = 0; dtype_info[t].bytes == 2 && k < c->rounded.n; k++)
+		if (!strcmp(c->rounded.at[k].name, text))
+			return c->rounded.at[k].text;
+	return text;
 }
 
 const char *

@@ -70,9 +70,12 @@ cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
 
 		if (f->window)
 			continue;
+		DType dt = (DType)val_type(c->g, f->v)->dtype;
+		bool pairs = dtype_info[dt].bytes == 2;
+
 		f->name = cu_fresh(c, 'x');
-		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name,
-		        rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
+		cu_line(c, "%s %s%s[%d];", pairs ? "unsigned" : cu_memory_type(dt), f->name,
+		        rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", pairs ? vec / 2 : vec);
 	}
 }
 
@@ -93,8 +96,8 @@ cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix)
 		if (l->at.at[k].window)
 			l->at.at[k].name = c->windows(c, l->at.at[k].window, ix, l->vec);
 		else
-			cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes,
-			        leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
+			cu_line(c, dtype_info[i->type.dtype].bytes == 2 ? "pairs%d(%s, %s);" : "take%d_32(%s, %s);",
+			        l->vec, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
 	}
 }
 
@@ -105,7 +108,8 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 		const Leaf *f = &l->at.at[k];
 		DType dt = (DType)val_type(c->g, f->v)->dtype;
 
-		const char *x = arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane);
+		bool pairs = !f->window && dtype_info[dt].bytes == 2;
+		const char *x = arena_printf(c->a, pairs ? "half_at(%s, %s)" : "%s[%s]", leaf_at(c, l, f), lane);
 
 		cu_memo_put(c, f->v, ix, cu_cell_let(c, f->window ? x : cu_from_memory(c, dt, x), dt));
 	}
@@ -263,7 +267,7 @@ cu_stored_open(Cuda *c, const Out *o, int vec)
 {
 	const char *name = cu_fresh(c, 'y');
 
-	cu_line(c, "%s %s[%d];", cu_memory_type((DType)o->type->dtype), name, vec);
+	cu_line(c, "float %s[%d];", name, vec);
 	return name;
 }
 
@@ -271,7 +275,7 @@ void
 cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x)
 {
 	if (name)
-		cu_line(c, "%s[u] = %s;", name, cu_to_memory(c, (DType)o->type->dtype, x.v));
+		cu_line(c, "%s[u] = %s;", name, cu_unrounded(c, (DType)o->type->dtype, x.v));
 	else
 		cu_store_at(c, o->type, o->offset, ix, x);
 }
@@ -282,6 +286,6 @@ cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix *firs
 	if (!name)
 		return;
 	cu_stores_at(c, o->offset);
-	cu_line(c, "put%d_%d(%s, %s);", vec, 8 * dtype_info[o->type->dtype].bytes,
+	cu_line(c, "put%d_%s(%s, %s);", vec, o->type->dtype == DT_f32 ? "32" : dtype_info[o->type->dtype].name,
 	        cu_address(c, o->type, o->offset, first), name);
 }

@@ -19,6 +19,34 @@ levels_of(int64_t count)
 	return (Levels){members, members ? (count + members - 1) / members : 1};
 }
 
+/* Columns side by side for which the block's threads add up what blocks left. */
+static int
+side_of(const Tiles *p)
+{
+	int side = 1;
+
+	while (side < p->n)
+		side *= 2;
+	return side;
+}
+
+/* Rows that each thread has of `rows`, if so few that all of them are loaded at once; 0: more. */
+static int64_t
+few_of(const Tiles *p, int64_t rows)
+{
+	enum { FEW = 16 };
+	int64_t strips = cu_gemm_threads(p) / side_of(p), each = strips ? (rows + strips - 1) / strips : FEW + 1;
+
+	return each <= FEW ? each : 0;
+}
+
+/* Of what reductions left, a row for each tile. */
+static Levels
+levels_of_states(const Tiles *p, int64_t tiles)
+{
+	return few_of(p, tiles) ? (Levels){tiles, 1} : levels_of(tiles);
+}
+
 static int64_t
 tickets_of(const Levels *l)
 {
@@ -214,7 +242,7 @@ tiles_kept(const Form *f, const Tiles *p)
 static int64_t
 state_floats(const Form *f, const Tiles *p, bool count)
 {
-	Levels l = levels_of(tiles_kept(f, p));
+	Levels l = levels_of_states(p, tiles_kept(f, p));
 	int64_t sets = l.sets > 1 ? l.sets : 0;
 
 	return (count ? sets : tiles_kept(f, p) + sets) * columns_kept(f);
@@ -308,38 +336,179 @@ put_result(Gemm *x, const Op *red, int k, Ix column, const char *value)
 /* What a thread holds of its column of rows [first, first + rows), of tiles or of sets: a sum, or mean, squares about
  * it and count. */
 typedef struct Column { const char *v[3]; } Column;
+/* Rows of what reductions left: of tiles, or of sets of them; how many elements each has, and all of them. */
+typedef struct Left { Ix first, rows; int64_t most; bool sets; Ix size, all; } Left;
+
+static Ix
+left_at(Gemm *x, const Left *l)
+{
+	return linear(x->c, l->first, cu_ix_k(x->c, columns_kept(&x->f)), kept_column(x, x->n0));
+}
+
+static Ix
+width_of(Gemm *x)
+{
+	Cuda *c = x->c;
+	Ix width = cu_ix_sub(c, x->N, x->n0);
+
+	if (side_of(&x->p) > x->p.n)
+		width = arena_printf(c->a, "(int)(%s < %d ? %s : %d)", width, x->p.n, width, x->p.n);
+	return width;
+}
 
 static Column
-add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
+add_rows(Gemm *x, const Op *red, int k, const Left *l)
 {
 	Cuda *c = x->c;
 	int64_t pitch = columns_kept(&x->f);
-	Ix at = linear(c, first, cu_ix_k(c, pitch), kept_column(x, x->n0)), width = cu_ix_sub(c, x->N, x->n0);
+	Ix at = left_at(x, l), width = width_of(x);
 	const char *from = arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 0)), at);
 	Column r = {{cu_fresh(c, 'v')}};
-	int side = 1; /* columns side by side there, a part of the block's threads each */
+	int side = side_of(&x->p);
 
-	while (side < x->p.n)
-		side *= 2;
-	if (side > x->p.n)
-		width = arena_printf(c->a, "(int)(%s < %d ? %s : %d)", width, x->p.n, width, x->p.n);
 	if (red->nout == 1) {
 		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, hidden(sums));", r.v[0], from,
-		        (long long)pitch, rows, side, width);
+		        (long long)pitch, l->rows, side, width);
 		return r;
 	}
 	r.v[1] = cu_fresh(c, 'v');
 	r.v[2] = cu_fresh(c, 'v');
 	cu_line(c, "float %s, %s, %s;", r.v[0], r.v[1], r.v[2]);
-	cu_line(c, "const Tiling %s_rows = {(int)%s, (int)%s, %d, (int)%s};", r.v[0], sets ? "0" : first, x->row_tiles,
-	        x->p.m, x->M);
+	cu_line(c, "const Tiling %s_rows = {(int)%s, (int)%s, %d, (int)%s};", r.v[0], l->sets ? "0" : l->first,
+	        x->row_tiles, x->p.m, x->M);
 	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, &%s[%s], %s, %s_rows, %lld, %s, %d, %s, hidden(sums));", r.v[0],
 	        r.v[1], r.v[2], from, cu_pointer(c, DT_f32, cu_state_offset(x, k, 1)), at,
-	        sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)),
-	                            kept_column(x, x->n0))
-	             : "0",
-	        r.v[0], (long long)pitch, rows, side, width);
+	        l->sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)),
+	                               kept_column(x, x->n0))
+	                : "0",
+	        r.v[0], (long long)pitch, l->rows, side, width);
 	return r;
+}
+
+/* May all that is left be on its way at once, in registers, and be joined in shared memory beside each other? A tile's
+ * elements follow from its number where tiles of one column follow each other. */
+static bool
+few_fit(const Gemm *x, const Op *const *red, int nred, int64_t most)
+{
+	enum { LOADED = 64, JOINED = 24 };
+	int64_t each = few_of(&x->p, most), numbers = 0;
+
+	for (int k = 0; k < nred; k++) {
+		numbers += red[k]->nout > 1 ? 2 : 1;
+		if (red[k]->nout > 1 && x->f.groups == 1 && strcmp(x->blocks_b, "1") != 0)
+			return false;
+	}
+	return each && numbers * each <= LOADED && numbers <= JOINED;
+}
+
+/* The same of all reductions: all loads, then their sums, then one exchange between threads. */
+static void
+add_few(Gemm *x, const Op *const *red, int nred, const Left *l, Column *v)
+{
+	Cuda *c = x->c;
+	int64_t pitch = columns_kept(&x->f), each = few_of(&x->p, l->most);
+	Ix at = left_at(x, l), width = width_of(x);
+	int side = side_of(&x->p), number = 0;
+	const char *rows = arena_printf(c->a, "%s, %lld, %d, %d", l->rows, (long long)each, side, x->threads);
+
+	for (int k = 0; k < nred; k++) {
+		const char *from[2];
+
+		for (int i = 0; i < (red[k]->nout > 1 ? 2 : 1); i++) {
+			from[i] = arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)), at);
+			v[k].v[i] = cu_fresh(c, 'v');
+			cu_line(c, "float %s, %s_of[%lld];", v[k].v[i], v[k].v[i], (long long)each);
+			cu_line(c, "few_rows(%s_of, %s, %lld, %s, %s);", v[k].v[i], from[i], (long long)pitch, rows,
+			        width);
+		}
+		if (red[k]->nout > 1) {
+			v[k].v[2] = arena_printf(c->a, "(float)(%s)", l->all);
+			cu_line(c, "const float %s_about = tid %% %d < %s ? fresh(%s + tid %% %d) : 0.0f;", v[k].v[0],
+			        side, width, from[0], side);
+		}
+	}
+	for (int k = 0; k < nred; k++) {
+		const char *const *s = v[k].v;
+
+		if (red[k]->nout == 1)
+			cu_line(c, "%s = few_sum(%s_of, %lld);", s[0], s[0], (long long)each);
+		else
+			cu_line(c, "few_moments(&%s, &%s, %s_of, %s_of, %s_about, %s, %s, %s);", s[0], s[1], s[0], s[1],
+			        s[0], l->size, l->all, rows);
+		for (int i = 0; i < (red[k]->nout > 1 ? 2 : 1) && side < x->threads; i++)
+			cu_line(c, "sums[%d + tid] = %s;", number++ * x->threads, s[i]);
+	}
+	if (number)
+		cu_line(c, "__syncthreads();");
+	for (int k = 0, i = 0; k < nred; k++) {
+		const char *const *s = v[k].v;
+
+		for (int j = 0; j < (red[k]->nout > 1 ? 2 : 1) && number; j++)
+			cu_line(c, "%s = few_join(&sums[%d], %d, %d);", s[j], i++ * x->threads, side, x->threads);
+		if (red[k]->nout > 1)
+			cu_line(c, "moments_about(&%s, &%s, %s_about, %s, %s, %s);", s[0], s[1], s[0], s[0], s[1],
+			        s[2]);
+	}
+}
+
+static void
+add_left(Gemm *x, const Op *const *red, int nred, const Left *l, Column *v)
+{
+	if (few_fit(x, red, nred, l->most)) {
+		add_few(x, red, nred, l, v);
+		return;
+	}
+	for (int k = 0; k < nred; k++)
+		v[k] = add_rows(x, red[k], k, l);
+}
+
+/* Numbers of a column that what follows the reductions reads in memory: loaded before the block asks whether it is the
+ * last, and known from then on. */
+static void
+load_late(Gemm *x, Val v, Ix column)
+{
+	Cuda *c = x->c;
+	const Type *t = val_type(c->g, v);
+	Ix ix[MAX_RANK];
+	Cell known;
+
+	if (c->inside[v.id] && !c->ready[v.id]) {
+		const Op *op = val_op(c->g, v);
+
+		for (int k = 0; k < op->nin && op_info[op->kind].red < 0 && op != x->op; k++)
+			load_late(x, op->in[k], column);
+		return;
+	}
+	if (t->dtype != DT_f32 || cu_input_is_addressed(c, v) || !kept_index(x, t, column, ix) ||
+	    cu_memo_find(c, v, ix, t->rank, &known))
+		return;
+	const char *name = cu_fresh(c, 'v');
+
+	cu_line(c, "float %s = 0.0f;", name);
+	Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
+
+	cu_line(c, "%s = %s;", name, cu_value_at(c, v, ix).v);
+	cu_scope_close(c, s);
+	cu_memo_put(c, v, ix, (Cell){name, DT_f32});
+}
+
+/* Is this output made of the reductions, column by column? */
+static bool
+is_late(const Gemm *x, Val v, Ix column, Ix *ix)
+{
+	return cu_value_is_out(x->c, v) && !x->c->ready[v.id] && kept_index(x, val_type(x->c->g, v), column, ix);
+}
+
+static void
+late_loads(Gemm *x, Ix column)
+{
+	const Cuda *c = x->c;
+	Ix ix[MAX_RANK];
+
+	for (uint32_t i = c->first; i < c->last; i++)
+		for (int k = 0; k < c->g->op.at[i].nout && !c->g->op.at[i].dead; k++)
+			if (is_late(x, c->g->op.at[i].out[k], column, ix))
+				load_late(x, c->g->op.at[i].out[k], column);
 }
 
 static void
@@ -354,8 +523,7 @@ store_late(Gemm *x, Ix column)
 			const ValInfo *v = val_info(c->g, op->out[k]);
 			Ix ix[MAX_RANK];
 
-			if (!cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] ||
-			    !kept_index(x, &v->type, column, ix))
+			if (!is_late(x, op->out[k], column, ix))
 				continue;
 			cu_store_at(c, &v->type, v->offset, ix, cu_value_at(c, op->out[k], ix));
 		}
@@ -379,7 +547,7 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	uint32_t keep = 1u << x->column;
 	int64_t all = tiles_kept(f, &x->p), across = cu_tiles_along(cu_form_count(f->n, f->nn), x->p.n) *
 	                                             (f->groups > 1 ? cu_form_count(f->b, f->nb) : 1);
-	Levels l = levels_of(all);
+	Levels l = levels_of_states(&x->p, all);
 	Ix tiles = f->groups > 1 ? x->row_tiles : cu_ix_mul(c, x->blocks_b, x->row_tiles),
 	   count = cu_product(c, o, ((1u << o->rank) - 1) & ~keep);
 	Ix ticket = cu_ix_mul(c, f->groups > 1 ? linear(c, x->number_b, x->col_tiles, x->tile_n) : x->tile_n,
@@ -391,11 +559,21 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	Column *v = arena_array(c->a, Column, nred);
 	Scope inner = {0};
 
+	/* elements of a set before the last, and of this one */
+	Ix each = cu_ix_k(c, l.members * x->p.m), here = x->M;
+
+	if (l.sets > 1) {
+		Ix rest = cu_ix_sub(c, x->M, cu_ix_mul(c, set, each));
+
+		here = arena_printf(c->a, "(%s < %s ? %s : %s)", rest, each, rest, each);
+	}
 	cu_line(c, "static unsigned column_tickets[%lld];", (long long)(across * tickets_of(&l)));
+	late_loads(x, column);
 	Scope outer = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))", cu_ix_add(c, ticket, set), rows);
 
-	for (int k = 0; k < nred; k++)
-		v[k] = add_rows(x, red[k], k, first, rows, false);
+	Left left = {first, rows, l.sets > 1 ? l.members : all, false, cu_ix_k(c, x->p.m), here};
+
+	add_left(x, red, nred, &left, v);
 	if (l.sets > 1) {
 		/* of a state, of the counts */
 		Ix row[2] = {cu_ix_add(c, cu_ix_k(c, all), set), set}, pitch = cu_ix_k(c, columns_kept(f));
@@ -410,8 +588,8 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 
 		inner = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))",
 		                      cu_ix_add(c, ticket, cu_ix_k(c, l.sets)), sets);
-		for (int k = 0; k < nred; k++)
-			v[k] = add_rows(x, red[k], k, cu_ix_k(c, all), sets, true);
+		left = (Left){cu_ix_k(c, all), sets, l.sets, true, each, x->M};
+		add_left(x, red, nred, &left, v);
 	}
 	Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
 
