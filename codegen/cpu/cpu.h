@@ -411,6 +411,8 @@ typedef struct Nest {
 void nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map);
 void nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map);
 void nest_build(GroupCx *gc, Nest *n, uint32_t reduced);
+int loop_of(const Nest *n, int axis);                    /* the loop that walks the root's axis; -1: it is 1 */
+bool loop_marked(const Nest *n, const LoopAxis *l);      /* does its extent follow n? */
 /* an operand that strides along the last loop and lies dense along another; NULL */
 const LeafAccess *nest_crossed(const Nest *n);
 /* The loop along which l lies dense becomes the last, whose lanes store apart, where the last has few. */

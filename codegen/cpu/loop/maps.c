@@ -8,6 +8,7 @@
 
 typedef struct Map {
 	GroupCx *gc;
+	const LoopAxis *side;    /* of a transposition: elements that results have side by side, within lanes' rows */
 	const Out *out;
 	int nout;
 	const LoopAxis *last;
@@ -50,6 +51,114 @@ map_lane(Emit *e, void *cx, Ix i, int u)
 	map_at(e, m, m->ix);
 }
 
+/* Which loop's elements lie side by side in memory; -1: none of the nest's. */
+static int
+dense_loop(const Nest *n, const LeafAccess *l)
+{
+	int at = -1;
+
+	for (int i = 0; i < l->type->rank; i++) {
+		int j = l->type->perm[i];
+
+		if (!is_one(l->type->axis[j]))
+			at = l->map[j] < 0 ? -1 : loop_of(n, l->map[j]);
+	}
+	return at;
+}
+
+static bool
+walks(const Nest *n, const LeafAccess *l, int loop)
+{
+	for (int j = 0; j < l->type->rank; j++)
+		if (l->map[j] >= 0 && loop_of(n, l->map[j]) == loop)
+			return true;
+	return false;
+}
+
+static const Type *
+stored_type(const Map *m, int k)
+{
+	return m->store ? m->store : val_type(m->gc->g, m->out[k].v);
+}
+
+static bool
+is_stored(const Map *m, const LeafAccess *l)
+{
+	for (int k = 0; k < m->nout; k++)
+		if (l->type == stored_type(m, k))
+			return true;
+	return false;
+}
+
+/* A transposition: operands lie side by side along one loop, `lanes`, and results along another, `side`. Operands that
+ * do not walk `lanes` may lie as they like: one number serves all of its lanes. */
+static bool
+map_turns(const Map *m, const Nest *n, int *lanes, int *side)
+{
+	enum { FEW = 8, SMALL = 4096 };
+
+	*lanes = *side = -1;
+	for (uint32_t k = 0; k < n->leaf.n; k++) {
+		const LeafAccess *l = &n->leaf.at[k];
+		int dense = dense_loop(n, l);
+
+		if (is_stored(m, l) && *side != dense && *side >= 0)
+			return false;
+		if (is_stored(m, l))
+			*side = dense;
+		else if (dense >= 0 && type_bytes(l->type) > SMALL)
+			*lanes = dense;
+	}
+	if (*lanes < 0 || *side < 0 || *lanes == *side || loop_full(n, &n->loop[*lanes]) < FEW ||
+	    loop_full(n, &n->loop[*side]) < 2)
+		return false;
+	for (uint32_t k = 0; k < n->leaf.n; k++) {
+		const LeafAccess *l = &n->leaf.at[k];
+
+		if (!is_stored(m, l) && walks(n, l, *lanes) && dense_loop(n, l) != *lanes)
+			return false;
+	}
+	return !group_random(m->gc);
+}
+
+/* Lanes are rows of the results: `count` elements of each from `first` on. */
+static void
+turn_block(Emit *e, Map *m, V first, int count)
+{
+	Cell *c = arena_array(e->arena, Cell, m->nout * count);
+
+	for (int i = 0; i < count; i++) {
+		loop_set(e, m->side, ix_s(i_add_k(e, first, i)), m->ix);
+		for (int k = 0; k < m->nout; k++)
+			c[k * count + i] = lane_eval(e, m->out[k].v, m->ix);
+	}
+	loop_set(e, m->side, ix_s(first), m->ix);
+	for (int k = 0; k < m->nout; k++) {
+		const Type *t = stored_type(m, k);
+
+		store_columns(e, buffer(e, m->out[k].buf), (DType)t->dtype, offset_of(e, t, m->ix), &c[k * count],
+		              count);
+	}
+}
+
+static void
+turn_lane(Emit *e, void *cx, Ix i, int u)
+{
+	Map *m = cx;
+	int64_t n = 1, rest;
+
+	(void)u;
+	for (int k = 0; k < m->side->naxis; k++)
+		n *= val_type(m->gc->g, m->out[0].v)->axis[m->side->axis[k]].n;
+	rest = n % e->W;
+	loop_set(e, m->last, i, m->ix);
+	if (n > rest)
+		LOOP(e, at, k64(e, 0), k64(e, n - rest), e->W)
+			turn_block(e, m, at, e->W);
+	if (rest)
+		turn_block(e, m, k64(e, n - rest), (int)rest);
+}
+
 /* Lanes along the reduced axis instead (see eval_contract_dot)? */
 static bool
 wants_dot(const GroupCx *gc)
@@ -84,19 +193,29 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	}
 	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
 	nest_build(gc, &n, 0);
-	if (!dot)
-		nest_lanes(&n, nest_crossed(&n));
-	const LeafAccess *crossed = dot ? NULL : nest_crossed(&n);
-	int nouter = nest_order(&n, crossed, outer);
+	int lanes, side;
+	bool turns = !dot && !shift && map_turns(m, &n, &lanes, &side) && !loop_marked(&n, &n.loop[side]);
 
-	m->last = n.nloop ? &n.loop[n.nloop - 1] : NULL;
+	if (!dot && !turns)
+		nest_lanes(&n, nest_crossed(&n));
+	const LeafAccess *crossed = dot || turns ? NULL : nest_crossed(&n);
+	int nouter = turns ? 0 : nest_order(&n, crossed, outer);
+
+	for (int i = 0; turns && i < n.nloop; i++)
+		if (i != lanes && i != side)
+			outer[nouter++] = &n.loop[i];
+	m->side = turns ? &n.loop[side] : NULL;
+	m->last = turns ? &n.loop[lanes] : n.nloop ? &n.loop[n.nloop - 1] : NULL;
 	int fn = kernel_begin(gc, e, part, &fresh);
 	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0,
 	        task = n.machine->budget.task;
 
 	for (int i = 0; i < nouter; i++)
 		rows *= loop_full(&n, outer[i]);
-	if (rows < FEW_ROWS && full * rows * cost > 4 * task) { /* in whole vectors */
+	if (turns) { /* a task reads lines along lanes, and writes whole ones */
+		cost *= loop_full(&n, m->side);
+		piece = (task / cost + 63) / 64 * 64;
+	} else if (rows < FEW_ROWS && full * rows * cost > 4 * task) { /* in whole vectors */
 		piece = (full * rows / (2 * FEW_ROWS) + 63) / 64 * 64;
 		if (piece > MOST)
 			piece = MOST;
@@ -108,7 +227,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
 
 	t.crossed = crossed != NULL;
-	if (!m->store && !crossed && !nouter && m->last && !t.rows.mul) /* one loop, in the order of memory */
+	if (!m->store && !crossed && !turns && !nouter && m->last && !t.rows.mul) /* one loop, in the order of memory */
 		t.rows.each = t.rows.grain * (t.npiece > 1 ? t.piece : full);
 	if (fresh) {
 		TaskAt at = tasks_open(e, &n, &t, m->ix);
@@ -116,7 +235,9 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 		m->shift_axis = shift_axis;
 		if (shift)
 			m->shift_v = shift(e, shift_cx);
-		if (!m->last) {
+		if (turns) {
+			lane_loop(e, at.lo, at.hi, 1, turn_lane, m);
+		} else if (!m->last) {
 			map_at(e, m, m->ix);
 		} else if (dot || full < 2) {
 			LOOP(e, i, at.lo, at.hi, 1) {

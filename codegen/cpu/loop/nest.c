@@ -49,12 +49,16 @@ walk_reshape(GroupCx *gc, Nest *n, Val x, const Type *from, const Type *to, cons
 		int i0 = i, j0 = j;
 
 		type_block(from, to, &j, &i);
-		if (i - i0 == 1 && j - j0 == 1)
+		if (i - i0 == 1 && j - j0 == 1) {
 			in[j0] = map[i0];
-		else
-			for (int k = i0; k < i; k++)
-				if (to->axis[k].n != 1 || to->axis[k].mul)
-					atom(n, map[k]);
+			continue;
+		}
+		for (int k = i0; k < i; k++)
+			if (!is_one(to->axis[k])) {
+				atom(n, map[k]);
+				if (j - j0 == 1) /* an axis in parts: elements of the last lie as its own do */
+					in[j0] = map[k];
+			}
 	}
 	nest_walk(gc, n, x, in);
 }
@@ -231,7 +235,7 @@ nest_build(GroupCx *gc, Nest *n, uint32_t reduced)
 	(void)gc;
 }
 
-static int
+int
 loop_of(const Nest *n, int axis)
 {
 	for (int i = 0; i < n->nloop; i++)
@@ -326,6 +330,15 @@ loop_full(const Nest *n, const LoopAxis *l)
 	for (int i = 0; l && i < l->naxis; i++)
 		r *= n->root->axis[l->axis[i]].n;
 	return r;
+}
+
+bool
+loop_marked(const Nest *n, const LoopAxis *l)
+{
+	for (int i = 0; i < l->naxis; i++)
+		if (n->root->axis[l->axis[i]].mul)
+			return true;
+	return false;
 }
 
 void
