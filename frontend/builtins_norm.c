@@ -302,31 +302,43 @@ builtin_group_norm(Call *c, Value *result)
 
 /* ---------------------------------------------------------------- normalize: constants per channel */
 
+/* Numbers by their places, [n, 1, ...] with so many ones. */
+static Val
+chosen(Call *c, DType t, const double *numbers, int64_t n, int ones)
+{
+	Val index = counting(c, DT_i32, ones + 1, 0, axis(n)), v = num(c, t, numbers[n - 1]);
+
+	for (int64_t i = n - 1; i-- > 0;) {
+		Val here = ewn(c, OP_eq, index, (double)i), number = num(c, t, numbers[i]);
+
+		v = ew3(c, OP_where, here, number, v);
+	}
+	return v;
+}
+
 /* Numbers as [n, 1, ...] against axis 1. Few are chosen by comparing the channel's number, which fuses into whatever
- * reads them; many are laid out once. */
+ * reads them; many are laid out once, and hundreds in pieces, each a kernel that chooses. */
 static Val
 table(Call *c, DType t, const double *numbers, int64_t n, int rank)
 {
+	enum { FEW = 4, MANY = 64, PIECE = 16 };
+	int64_t each = n > MANY ? PIECE : 1, pieces = (n + each - 1) / each;
 	bool same = true;
 
 	for (int64_t i = 1; i < n; i++)
 		same &= numbers[i] == numbers[0];
 	if (same)
 		return num(c, t, numbers[0]);
-	if (n <= 4) {
-		Val index = counting(c, DT_i32, rank - 1, 0, axis(n)), v = num(c, t, numbers[n - 1]);
+	if (n <= FEW)
+		return chosen(c, t, numbers, n, rank - 2);
+	Val *piece = arena_array(sema_arena(c->sema), Val, pieces);
+	for (int64_t i = 0; i < pieces; i++) {
+		int64_t from = i * each, count = n - from < each ? n - from : each;
 
-		for (int64_t i = n - 1; i-- > 0;) {
-			Val here = ewn(c, OP_eq, index, (double)i), number = num(c, t, numbers[i]);
-
-			v = ew3(c, OP_where, here, number, v);
-		}
-		return v;
+		piece[i] = count > 1 ? chosen(c, t, numbers + from, count, 0)
+		                     : build_full(c->b, type_of(t, 1, (Axis[]){axis(1)}), numbers[from]);
 	}
-	Val *piece = arena_array(sema_arena(c->sema), Val, n);
-	for (int64_t i = 0; i < n; i++)
-		piece[i] = build_full(c->b, type_of(t, 1, (Axis[]){axis(1)}), numbers[i]);
-	return per_channel(c, build_op(c->b, OP_concat, piece, (int)n, ATTRS(AI(axis, 0)), NULL), rank);
+	return per_channel(c, build_op(c->b, OP_concat, piece, (int)pieces, ATTRS(AI(axis, 0)), NULL), rank);
 }
 
 static bool

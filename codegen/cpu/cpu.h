@@ -17,7 +17,6 @@ typedef LLVMValueRef V;
 typedef LLVMTypeRef T;
 
 #define MAX_LEVEL 24
-#define MAX_BUF 512          /* buffers of one kernel */
 
 /* ---------------------------------------------------------------- the machine (llvm.c) */
 typedef struct Arch {
@@ -119,7 +118,7 @@ typedef struct Emit {        /* one kernel function in the making */
 	V pred;              /* i1: loads of single elements must be safe when it is false; NULL = true */
 	V lane_id;           /* <W x i64> 0..W-1 */
 	struct GroupCx *gc;
-	V buf[MAX_BUF];      /* pointers, made on first use at level 0 */
+	VEC(V) buf;          /* pointers, made on first use at level 0 */
 	bool uses_scratch;
 	int block_n, block_u; /* vectors evaluated together by lane_blocks, and which of them now */
 	VEC(RandomBlock) random;

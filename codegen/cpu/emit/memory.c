@@ -60,16 +60,16 @@ offset_of(Emit *e, const Type *t, const Ix *ix)
 V
 buffer(Emit *e, int k)
 {
-	if (k >= MAX_BUF)
-		bug("a kernel with more than %d buffers", MAX_BUF);
-	if (!e->buf[k]) {
+	while (e->buf.n <= (uint32_t)k)
+		vec_push(e->arena, &e->buf, NULL);
+	if (!e->buf.at[k]) {
 		LLVMBuilderRef b = e->lv[0].b;
 		V at = k64(e, k), slot = LLVMBuildInBoundsGEP2(b, e->l->i64, e->arg_off, &at, 1, "");
 		V off = LLVMBuildLoad2(b, e->l->i64, slot, "off");
 
-		e->buf[k] = LLVMBuildInBoundsGEP2(b, e->l->i8, e->arg_arena, &off, 1, "buf");
+		e->buf.at[k] = LLVMBuildInBoundsGEP2(b, e->l->i8, e->arg_arena, &off, 1, "buf");
 	}
-	return e->buf[k];
+	return e->buf.at[k];
 }
 
 V
