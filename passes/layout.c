@@ -4,12 +4,12 @@
  * target wants them (HWNC on the CPU: a pixel is a slab of batch x channels, so borders are skipped and any stride is
  * free), of convolution weights HWIO (what packing and the weight gradient read and write in whole vectors), in all
  * graphs alike; and State.type, so that the optimizer runs over contiguous memory.
- * Method: values that elementwise ops and moves tie together share one layout (union-find). Sets that convolutions and
- * poolings (column images of ops.def) join are a region, which takes the target's layout if that is predicted to be
- * faster, with the copies at its borders, than staying row-major (Target.layout.time). Graph inputs stay row-major: the
- * first elementwise op on them reads with strides. Outputs that infer writes get a copy in row-major order. Reshapes of
- * a permuted value move data: each is a verdict. Last come transpositions around composite operators
- * (layout_views.c). */
+ * Method: values that elementwise ops and moves tie together share one layout (union-find), with what is broadcast if
+ * its own elements would lie in another order. Sets that convolutions and poolings (column images of ops.def) join are
+ * a region, which takes the target's layout if that is predicted to be faster, with the copies at its borders, than
+ * staying row-major (Target.layout.time). Graph inputs stay row-major: the first elementwise op on them reads with
+ * strides. Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a
+ * verdict. Last come transpositions around composite operators (layout_views.c). */
 #include "layout_views.h"
 #include <math.h>
 #include <string.h>
@@ -67,8 +67,30 @@ same_extents(const Type *a, const Type *b)
 	return a->rank == b->rank && type_same_shape(a, b);
 }
 
+/* A value that elementwise ops broadcast along an axis, such as a maximum over it: would its elements lie in another
+ * order in the target's layout? Each is read again for every one of that axis. */
+static bool
+ordered_otherwise(const Graph *g, Val v, const Target *target)
+{
+	Type t = *val_type(g, v);
+	int last = -1;
+
+	if (!target->layout.images || val_op(g, v)->kind == OP_load || !target->layout.images(target, &t, t.perm))
+		return false;
+	for (int i = 0; i < t.rank; i++) {
+		Axis a = t.axis[t.perm[i]];
+
+		if (a.n == 1 && !a.mul)
+			continue;
+		if (t.perm[i] < last)
+			return true;
+		last = t.perm[i];
+	}
+	return false;
+}
+
 static void
-tie(Sets *s, const Graph *g, const Op *op)
+tie(Sets *s, const Graph *g, const Op *op, const Target *target)
 {
 	Val first = NOVAL;
 
@@ -76,7 +98,8 @@ tie(Sets *s, const Graph *g, const Op *op)
 		Val v = k < op->nout ? op->out[k] : op->in[k - op->nout];
 
 		if (fixed_layout(g, v) ||
-		    (op_has(op->kind, T_EW) && !same_extents(val_type(g, v), val_type(g, op->out[0]))))
+		    (op_has(op->kind, T_EW) && !same_extents(val_type(g, v), val_type(g, op->out[0])) &&
+		     !ordered_otherwise(g, v, target)))
 			continue;
 		if (first.id)
 			join(s, first.id, v.id);
@@ -86,7 +109,7 @@ tie(Sets *s, const Graph *g, const Op *op)
 }
 
 static void
-find_sets(Sets *s, Graph *g, Arena *a)
+find_sets(Sets *s, Graph *g, const Target *target, Arena *a)
 {
 	s->up = arena_array(a, uint32_t, g->val.n);
 	s->want = arena_array(a, uint8_t, g->val.n);
@@ -94,7 +117,7 @@ find_sets(Sets *s, Graph *g, Arena *a)
 		s->up[v] = v;
 	for (uint32_t i = 0; i < g->op.n; i++)
 		if (!op_info[g->op.at[i].kind].images && op_has(g->op.at[i].kind, T_EW | T_AXES))
-			tie(s, g, &g->op.at[i]);
+			tie(s, g, &g->op.at[i], target);
 }
 
 /* ---------------------------------------------------------------- the choice */
@@ -433,7 +456,7 @@ layout_images(Module *m, PassCtx *cx)
 
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop) {
-			find_sets(&sets[i], m->graph.at[i], cx->scratch);
+			find_sets(&sets[i], m->graph.at[i], cx->target, cx->scratch);
 			choose(&sets[i], m->graph.at[i], cx);
 			find_wants(&sets[i], m->graph.at[i], cx->target);
 		}
