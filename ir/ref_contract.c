@@ -17,43 +17,38 @@ pair_at(const double *p)
 	return v;
 }
 
-/* Rows i..i+3 of C += A B; b's row k is contiguous. */
-static void
-four_rows(int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk, double *c,
-          int64_t ci)
+/* Some rows of C += A B, by pairs of columns; b's row k is contiguous. The last pairs' columns are done singly. */
+static inline __attribute__((always_inline)) void
+some_rows(int rows, int pairs, int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b,
+          int64_t bk, double *c, int64_t ci)
 {
-	double *c0 = c, *c1 = c + ci, *c2 = c + 2 * ci, *c3 = c + 3 * ci;
 	int64_t j = 0;
 
-	for (; j + 4 <= n; j += 4) {
-		Pair s[4][2];
+	for (; j + 2 * pairs <= n; j += 2 * pairs) {
+		Pair s[4][4];
 
-		for (int r = 0; r < 4; r++)
-			for (int h = 0; h < 2; h++)
+		for (int r = 0; r < rows; r++)
+			for (int h = 0; h < pairs; h++)
 				s[r][h] = pair_at(c + r * ci + j + 2 * h);
-		for (int64_t q = 0; q < k; q++) {
-			Pair b0 = pair_at(b + q * bk + j), b1 = pair_at(b + q * bk + j + 2);
-
-			for (int r = 0; r < 4; r++) {
+		for (int64_t q = 0; q < k; q++)
+			for (int r = 0; r < rows; r++) {
 				double x = a[r * ai + q * ak];
 				Pair v = {x, x};
 
-				s[r][0] += v * b0;
-				s[r][1] += v * b1;
+				for (int h = 0; h < pairs; h++)
+					s[r][h] += v * pair_at(b + q * bk + j + 2 * h);
 			}
-		}
-		for (int r = 0; r < 4; r++)
-			for (int h = 0; h < 2; h++)
+		for (int r = 0; r < rows; r++)
+			for (int h = 0; h < pairs; h++)
 				memcpy(c + r * ci + j + 2 * h, &s[r][h], sizeof(Pair));
 	}
 	for (; j < n; j++)
-		for (int64_t q = 0; q < k; q++) {
-			double y = b[q * bk + j];
+		for (int r = 0; r < rows; r++) {
+			double sum = c[r * ci + j];
 
-			c0[j] += a[q * ak] * y;
-			c1[j] += a[ai + q * ak] * y;
-			c2[j] += a[2 * ai + q * ak] * y;
-			c3[j] += a[3 * ai + q * ak] * y;
+			for (int64_t q = 0; q < k; q++)
+				sum += a[r * ai + q * ak] * b[q * bk + j];
+			c[r * ci + j] = sum;
 		}
 }
 
@@ -65,14 +60,11 @@ ref_gemm(int64_t m, int64_t n, int64_t k, const double *a, int64_t ai, int64_t a
 	int64_t i = 0;
 
 	for (; i + 4 <= m; i += 4)
-		four_rows(n, k, a + i * ai, ai, ak, b, bk, c + i * ci, ci);
+		some_rows(4, 2, n, k, a + i * ai, ai, ak, b, bk, c + i * ci, ci);
+	for (; i + 2 <= m; i += 2)
+		some_rows(2, 4, n, k, a + i * ai, ai, ak, b, bk, c + i * ci, ci);
 	for (; i < m; i++)
-		for (int64_t q = 0; q < k; q++) {
-			double x = a[i * ai + q * ak];
-
-			for (int64_t j = 0; j < n; j++)
-				c[i * ci + j] += x * b[q * bk + j];
-		}
+		some_rows(1, 4, n, k, a + i * ai, ai, ak, b, bk, c + i * ci, ci);
 }
 
 static double *
