@@ -102,7 +102,8 @@ conformance_group() {
 	runs=1
 	[ ! -d $kit/ops2 ] || runs=4
 	{
-		cases
+		# two curves are of one network but for its activation: without --long that one whose losses stay comparable
+		if [ -n "$LONG${KIT_ARGS:-}" ]; then cases; else cases --filter '^(?!curve/resnet50$)'; fi
 		[ ! -d $kit/ops2 ] || {
 			cases --dir $kit/ops2 --bounds f32 --build-args "--precision f32"
 			# in 16 bits every operator, its cases by turns in one type and the other

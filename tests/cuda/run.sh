@@ -25,7 +25,11 @@ if [ -n "${LONG:-}" ]; then
 	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
 else
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} !/^#/ && n % 10 == 1' >"$dir/some.ir"
+	# small kernels, which NVRTC takes longer for than the device does: the less it does the better
+	fast=${MANTOU_NVRTC_FAST:-}
+	[ -z "$fast" ] || MANTOU_NVRTC_FAST=max
 	part numeric tests/numeric/cases.txt
+	[ -z "$fast" ] || MANTOU_NVRTC_FAST=$fast
 	awk '/^module /{n++} !/^#/ && n % 4 == 1' tests/cuda/tiles.ir tests/cuda/composites.ir >"$dir/tiles.ir"
 	part space --space=1 "$dir/tiles.ir"
 	part space_rows --space=4 tests/cuda/rows.ir tests/cuda/depthwise.ir

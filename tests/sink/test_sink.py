@@ -31,8 +31,8 @@ def test(f):
 
 
 # ---- programs and runs
-# ptxas takes half the time of a build, for code that the simulated device does not run: of one model and one test of
-# other architectures
+# ptxas takes three quarters of the time of a build, for code that the simulated device does not run: of one program and
+# the tests of other architectures; with --long of every program of one model
 ARCH, PTX = ["--arch", "sm_80"], ["--ptx-only"]
 
 
@@ -50,9 +50,10 @@ def build(out, path, *args):
 def program(net, precision="f32", target="cuda", *args):
     """The executable, built when first asked for; every kind of CPU's has one name of a file here."""
     name = "-".join([net, precision, target] + [re.sub("[^a-z0-9]", "", a) for a in args])
+    whole = net == "lenet" and (LONG or (precision == "f32" and not args))
     if not os.path.exists(name):
         build(name, source(net), "--precision", precision, "--target", target,
-              *(ARCH + (PTX if net != "lenet" else []) if target == "cuda" and "--arch" not in args else []),
+              *(ARCH + ([] if whole else PTX) if target == "cuda" and "--arch" not in args else []),
               *(["--batch", "4"] if net == "lenet" else []), *args)
     return os.path.abspath(name)
 
