@@ -28,7 +28,7 @@ typedef struct KernelRec {
 	int64_t whole;               /* so many tasks in a row have work in common (rt_parallel_whole); 0: none */
 	int64_t turns;               /* that tasks are done in, numbered on (rt_parallel_turns); 0: once */
 	int threads;                 /* that take part, at most (rt_parallel_few); 0: all */
-	/* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
+	/* makes what stays from call to call: run only in a graph's first call (RtRun.prepacked) */
 	bool once;
 	/* the loss stands after it, and no parameter has changed: asked then whether it is finite (rt_loss) */
 	bool loss;

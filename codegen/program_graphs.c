@@ -300,9 +300,9 @@ put_races(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
 		buf_json(b, gr->name);
 		program_put_text(b, "record", gr->record);
 		put_layers(b, m, a, gk->g, (int)i);
-		buf_printf(b, ", \"workspace\": [%lld,%lld], \"kept\": [%lld,%lld], \"reads\": [",
-		           (long long)gr->workspace_offset, (long long)gr->workspace, (long long)gr->kept_offset,
-		           (long long)gr->kept);
+		buf_printf(b, ", \"workspace\": [%lld,%lld], \"prepacked\": [%lld,%lld], \"reads\": [",
+		           (long long)gr->workspace_offset, (long long)gr->workspace, (long long)gr->prepacked_offset,
+		           (long long)gr->prepacked);
 		put_places(b, m, gk->g, (int)i, false);
 		buf_printf(b, "], \"writes\": [");
 		put_places(b, m, gk->g, (int)i, true);

@@ -148,7 +148,7 @@ group_room(Group *gr)
 		const GroupVariant *v = &gr->variant.at[i];
 
 		gr->workspace = i && gr->workspace > v->workspace ? gr->workspace : v->workspace;
-		gr->kept = i && gr->kept > v->kept ? gr->kept : v->kept;
+		gr->prepacked = i && gr->prepacked > v->prepacked ? gr->prepacked : v->prepacked;
 	}
 }
 

@@ -224,7 +224,11 @@ typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
  * a result's largest element any of its elements may differ by. */
 typedef enum VariantClass { CLASS_same, CLASS_order, CLASS_round, CLASS_COUNT } VariantClass;
 extern const char *const variant_classes[CLASS_COUNT];
-typedef struct GroupVariant { const char *kernel; VariantClass bits; int64_t bound, workspace, kept; } GroupVariant;
+typedef struct GroupVariant {
+	const char *kernel;
+	VariantClass bits;
+	int64_t bound, workspace, prepacked;
+} GroupVariant;
 
 /* A kernel: the ops with Op.group == id, contiguous once scheduled. */
 typedef struct Group {
@@ -233,7 +237,7 @@ typedef struct Group {
 	const char *kernel;
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
 	/* bytes that it computes from states alone, once, and reads in every call of the graph; 0, -1 */
-	int64_t kept, kept_offset;
+	int64_t prepacked, prepacked_offset;
 	bool once; /* all of it is computed from states alone: it runs in the first call, its results stay */
 	const char *record;      /* of a racing program: the key that a tuning file calls the kernel by; else NULL */
 	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of

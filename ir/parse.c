@@ -480,11 +480,11 @@ parse_launch(Parse *p, Group *gr)
 	return true;
 }
 
-/* group #0 NAME "kernel" workspace 64 at 4096 kept 128 kept_at 8192 once launch 3, none record "key" */
+/* group #0 NAME "kernel" workspace 64 at 4096 prepacked 128 prepacked_at 8192 once launch 3, none record "key" */
 static bool
 parse_group(Parse *p)
 {
-	Group gr = {.workspace_offset = -1, .kept_offset = -1};
+	Group gr = {.workspace_offset = -1, .prepacked_offset = -1};
 	Loc at = p_loc(p);
 	int64_t number;
 
@@ -504,11 +504,11 @@ parse_group(Parse *p)
 		} else if (p_keyword(p, "at")) {
 			if (!p_int(p, -1, INT64_MAX, "an offset", &gr.workspace_offset))
 				return false;
-		} else if (p_keyword(p, "kept_at")) {
-			if (!p_int(p, -1, INT64_MAX, "an offset", &gr.kept_offset))
+		} else if (p_keyword(p, "prepacked_at")) {
+			if (!p_int(p, -1, INT64_MAX, "an offset", &gr.prepacked_offset))
 				return false;
-		} else if (p_keyword(p, "kept")) {
-			if (!p_int(p, 0, INT64_MAX, "a size", &gr.kept))
+		} else if (p_keyword(p, "prepacked")) {
+			if (!p_int(p, 0, INT64_MAX, "a size", &gr.prepacked))
 				return false;
 		} else if (p_keyword(p, "once")) {
 			gr.once = true;
@@ -520,7 +520,8 @@ parse_group(Parse *p)
 			if (!(gr.record = p_quoted(p)))
 				return false;
 		} else {
-			return p_error(p, p_loc(p), "workspace, at, kept, kept_at, once, launch or record expected");
+			return p_error(p, p_loc(p),
+			               "workspace, at, prepacked, prepacked_at, once, launch or record expected");
 		}
 	}
 	vec_push(p->g->arena, &p->g->group, gr);
@@ -550,7 +551,7 @@ parse_variant(Parse *p)
 	while (!p_at_line_end(p)) {
 		int64_t *number_at = p_keyword(p, "bound")       ? &v.bound
 		                     : p_keyword(p, "workspace") ? &v.workspace
-		                     : p_keyword(p, "kept")      ? &v.kept
+		                     : p_keyword(p, "prepacked")      ? &v.prepacked
 		                                                 : NULL;
 
 		if (!number_at)
@@ -723,7 +724,7 @@ add_groups(Parse *p)
 		return;
 	}
 	while ((int64_t)g->group.n <= most) {
-		Group gr = {.workspace_offset = -1, .kept_offset = -1};
+		Group gr = {.workspace_offset = -1, .prepacked_offset = -1};
 
 		gr.name = intern(g->arena, arena_printf(p->scratch, "%s_group%u", g->name, (unsigned)g->group.n));
 		vec_push(g->arena, &g->group, gr);

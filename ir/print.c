@@ -326,10 +326,10 @@ print_group(Buf *b, const Group *gr, int number)
 		buf_printf(b, " workspace %lld", (long long)gr->workspace);
 	if (gr->workspace_offset != -1)
 		buf_printf(b, " at %lld", (long long)gr->workspace_offset);
-	if (gr->kept)
-		buf_printf(b, " kept %lld", (long long)gr->kept);
-	if (gr->kept_offset != -1)
-		buf_printf(b, " kept_at %lld", (long long)gr->kept_offset);
+	if (gr->prepacked)
+		buf_printf(b, " prepacked %lld", (long long)gr->prepacked);
+	if (gr->prepacked_offset != -1)
+		buf_printf(b, " prepacked_at %lld", (long long)gr->prepacked_offset);
 	if (gr->once)
 		buf_printf(b, " once");
 	for (uint32_t i = 0; i < gr->launch.n; i++) {
@@ -354,8 +354,8 @@ print_group(Buf *b, const Group *gr, int number)
 			buf_printf(b, " bound %lld", (long long)v->bound);
 		if (v->workspace)
 			buf_printf(b, " workspace %lld", (long long)v->workspace);
-		if (v->kept)
-			buf_printf(b, " kept %lld", (long long)v->kept);
+		if (v->prepacked)
+			buf_printf(b, " prepacked %lld", (long long)v->prepacked);
 		buf_printf(b, "\n");
 	}
 }

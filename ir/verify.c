@@ -386,7 +386,7 @@ check_groups(Verify *v)
 			         "record, at stage selected",
 			         (unsigned)i, names[i]);
 		for (uint32_t k = 0; k < gr->variant.n; k++)
-			if (gr->variant.at[k].workspace > gr->workspace || gr->variant.at[k].kept > gr->kept)
+			if (gr->variant.at[k].workspace > gr->workspace || gr->variant.at[k].prepacked > gr->prepacked)
 				complain(v, NULL, "group #%u (%s) has less room than its variant %s needs", (unsigned)i,
 				         names[i], gr->variant.at[k].kernel);
 		if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset < 0)
@@ -394,7 +394,8 @@ check_groups(Verify *v)
 		else if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset % PLACE_ALIGN)
 			complain(v, NULL, "the workspace of group #%u (%s) lies at byte %lld, no multiple of %d",
 			         (unsigned)i, names[i], (long long)gr->workspace_offset, PLACE_ALIGN);
-		if (v->stage >= STAGE_planned && gr->kept > 0 && (gr->kept_offset < 0 || gr->kept_offset % PLACE_ALIGN))
+		if (v->stage >= STAGE_planned && gr->prepacked > 0 &&
+		    (gr->prepacked_offset < 0 || gr->prepacked_offset % PLACE_ALIGN))
 			complain(v, NULL, "what group #%u (%s) keeps has no place that is a multiple of %d",
 			         (unsigned)i, names[i], PLACE_ALIGN);
 	}

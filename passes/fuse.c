@@ -691,9 +691,10 @@ take_over(Fuse *f)
 	Graph *g = f->g;
 
 	for (uint32_t i = 0; i < f->info.n; i++)
-		vec_push(
-		        g->arena, &g->group,
-		        ((Group){.name = group_name(f, &f->info.at[i], i), .workspace_offset = -1, .kept_offset = -1}));
+		vec_push(g->arena, &g->group,
+		         ((Group){.name = group_name(f, &f->info.at[i], i),
+		                  .workspace_offset = -1,
+		                  .prepacked_offset = -1}));
 	g->op.at = f->out.at;
 	g->op.n = f->out.n;
 	g->op.cap = f->out.cap;

@@ -8,14 +8,14 @@
 #include "pass.h"
 #include <string.h>
 
-typedef struct Asked { bool all, keep; } Asked;
+typedef struct Asked { bool all, prepack; } Asked;
 
 static bool
 may(void *cx, const char *variant)
 {
 	const Asked *a = cx;
 
-	return strcmp(variant, "keep") ? a->all : a->keep;
+	return strcmp(variant, "prepack") ? a->all : a->prepack;
 }
 
 /* What is selected for this text, into the copy's group; *error: why there is nothing. */
@@ -29,11 +29,11 @@ same_again(const Target *t, const char *arch, Graph *copy, int group, const Grou
 	int64_t scratch = copy->module->scratch_bytes;
 
 	for (int all = 0; all < 2; all++) { /* the last has the better reason */
-		Asked asked = {all, text->kept > 0};
+		Asked asked = {all, text->prepacked > 0};
 
 		*s = (SelectCx){.arch = arch, .tuned = text->kernel, .steady = steady, .uses = uses, .may = may,
 		                .cx = &asked};
-		gr->kept = 0;
+		gr->prepacked = 0;
 		copy->module->scratch_bytes = scratch;
 		*error = t->select(t, copy, group, s);
 		if (!*error && !strcmp(gr->kernel, text->kernel))
@@ -60,10 +60,10 @@ check_group(const Target *t, const char *arch, Graph *copy, int group, const Gro
 	if (text->workspace < gr->workspace)
 		return arena_printf(a, "graph %s: group %s '%s': it needs a workspace of %lld bytes, not of %lld", name,
 		                    text->name, text->kernel, (long long)gr->workspace, (long long)text->workspace);
-	if (text->kept && text->kept < gr->kept)
+	if (text->prepacked && text->prepacked < gr->prepacked)
 		return arena_printf(a, "graph %s: group %s '%s': it keeps %lld bytes, not %lld", name, text->name,
-		                    text->kernel, (long long)gr->kept, (long long)text->kept);
-	if (text->kept && !gr->kept)
+		                    text->kernel, (long long)gr->prepacked, (long long)text->prepacked);
+	if (text->prepacked && !gr->prepacked)
 		return arena_printf(a, "graph %s: group %s '%s': it keeps nothing here", name, text->name,
 		                    text->kernel);
 	return NULL;
@@ -91,7 +91,7 @@ kernelcheck(const Module *m, const Target *t, const char *arch, Arena *a)
 
 				one.kernel = one.variant.at[v].kernel;
 				one.workspace = one.variant.at[v].workspace;
-				one.kept = one.variant.at[v].kept;
+				one.prepacked = one.variant.at[v].prepacked;
 				error = check_group(t, arch, c, (int)i, &one, &s, a);
 			}
 			if (error)

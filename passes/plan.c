@@ -13,7 +13,7 @@
  * Where the target asks for it (TARGET_spreads_values), large buffers begin at places of their own within a page: their
  * sizes are multiples of a page, and a CPU holds a load back that agrees with an earlier store in the last 12 bits of
  * their addresses, as the rows of one kernel's tensors would all the time.
- * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
+ * What is made once and kept (Group.once, Group.prepacked) has a place of its own through the whole graph.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
 #include "plan.h"
@@ -392,8 +392,8 @@ list_buffers(Plan *p)
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		Group *gr = &g->group.at[i];
 
-		if (gr->kept > 0)
-			vec_push(p->a, &list, ((Buffer){gr->kept, 0, p->npos, 0, &gr->kept_offset}));
+		if (gr->prepacked > 0)
+			vec_push(p->a, &list, ((Buffer){gr->prepacked, 0, p->npos, 0, &gr->prepacked_offset}));
 		if (gr->once && gr->workspace > 0)
 			vec_push(p->a, &list, ((Buffer){gr->workspace, 0, p->npos, 0, &gr->workspace_offset}));
 	}
@@ -562,7 +562,7 @@ drop_variant(Module *m)
 			for (uint32_t v = 1; v < gr->variant.n; v++) {
 				const GroupVariant *own = &gr->variant.at[0], *x = &gr->variant.at[v];
 				int64_t more = (x->workspace > own->workspace ? x->workspace - own->workspace : 0) +
-				               (x->kept > own->kept ? x->kept - own->kept : 0);
+				               (x->prepacked > own->prepacked ? x->prepacked - own->prepacked : 0);
 
 				if (more > most) {
 					from = gr;

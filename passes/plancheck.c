@@ -127,9 +127,9 @@ replay_kept(Replay *p, bool begin)
 
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Group *gr = &g->group.at[i];
-		int64_t from[2] = {gr->kept > 0 ? gr->kept_offset : 0,
+		int64_t from[2] = {gr->prepacked > 0 ? gr->prepacked_offset : 0,
 		                   gr->once && gr->workspace > 0 ? gr->workspace_offset : 0},
-		        bytes[2] = {gr->kept, gr->once ? gr->workspace : 0};
+		        bytes[2] = {gr->prepacked, gr->once ? gr->workspace : 0};
 
 		for (int k = 0; k < 2; k++) {
 			if (bytes[k] > 0 && (!inside(p->m, from[k], bytes[k]) || from[k] % LINE))

@@ -442,7 +442,7 @@ cast_group(Narrow *n, const Op *near)
 	for (char *p = s; *p; p++)
 		if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')))
 			*p = '_';
-	vec_push(g->arena, &g->group, ((Group){.name = s, .workspace_offset = -1, .kept_offset = -1}));
+	vec_push(g->arena, &g->group, ((Group){.name = s, .workspace_offset = -1, .prepacked_offset = -1}));
 	return (int32_t)g->group.n - 1;
 }
 

@@ -5,11 +5,11 @@
  * said once and left out, each leaves a verdict, `select.tuned`. Variants of kernels (Target.variants) can be switched
  * off and limited like rules; each that was looked at leaves a verdict. In graphs that store nothing (eval, infer) what
  * is computed from states and constants alone is made in the first call and kept: whole groups (Group.once), and what a
- * kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`. In a racing program the other
- * kernels that a race file (race.c) has for a group are selected beside the group's own, each as if a tuning file asked
- * for it; the group then has the largest workspace, bytes kept and memory of threads of them all. One that does not fit
- * is said once and left out. A group that the target cannot compile is a defect of fuse (it must have asked may_fuse),
- * hence bug(). */
+ * kernel makes of such an operand, packed weights above all (Group.prepacked). Variant `prepack`. In a racing program
+ * the other kernels that a race file (race.c) has for a group are selected beside the group's own, each as if a tuning
+ * file asked for it; the group then has the largest workspace, bytes kept and memory of threads of them all. One that
+ * does not fit is said once and left out. A group that the target cannot compile is a defect of fuse (it must have
+ * asked may_fuse), hence bug(). */
 #include "passes.h"
 #include <math.h>
 #include <string.h>
@@ -95,7 +95,7 @@ find_once(Graph *g, PassCtx *cx)
 		g->group.at[i].once = true;
 	settle_once(g, cx);
 	for (uint32_t i = 0; i < g->group.n; i++)
-		g->group.at[i].once = g->group.at[i].once && may(cx, "keep");
+		g->group.at[i].once = g->group.at[i].once && may(cx, "prepack");
 	return settle_once(g, cx);
 }
 
@@ -129,13 +129,13 @@ select_variant(Graph *g, int group, const Op *op, RaceLine *l, const SelectCx *o
 	/* what the group's own kernel does not keep, no other does */
 	SelectCx s = {.arch = cx->arch,
 	              .tuned = l->kernel,
-	              .steady = was.kept ? own->steady : NULL,
+	              .steady = was.prepacked ? own->steady : NULL,
 	              .uses = own->uses,
 	              .may = may_race,
 	              .cx = cx};
 	GroupVariant *v = NULL;
 
-	gr->kept = 0;
+	gr->prepacked = 0;
 	const char *error = cx->target->select(cx->target, g, group, &s);
 
 	if (!error && !s.misfit && !strcmp(gr->kernel, l->kernel)) {
@@ -144,7 +144,7 @@ select_variant(Graph *g, int group, const Op *op, RaceLine *l, const SelectCx *o
 		                    .bits = l->bits,
 		                    .bound = l->bound,
 		                    .workspace = gr->workspace,
-		                    .kept = gr->kept};
+		                    .prepacked = gr->prepacked};
 		if (v->bits != CLASS_same && !v->bound)
 			v->bound = default_bound(g, op);
 	} else {
@@ -158,7 +158,7 @@ select_variant(Graph *g, int group, const Op *op, RaceLine *l, const SelectCx *o
 	}
 	gr->kernel = was.kernel;
 	gr->workspace = was.workspace;
-	gr->kept = was.kept;
+	gr->prepacked = was.prepacked;
 	return v;
 }
 
@@ -186,7 +186,9 @@ add_variants(Graph *g, int group, const TuneKeys *keys, const SelectCx *own, Pas
 		if (!gr->variant.n) {
 			gr->record = arena_strdup(g->arena, key.at);
 			vec_push(g->arena, &gr->variant,
-			         ((GroupVariant){.kernel = gr->kernel, .workspace = gr->workspace, .kept = gr->kept}));
+			         ((GroupVariant){.kernel = gr->kernel,
+			                         .workspace = gr->workspace,
+			                         .prepacked = gr->prepacked}));
 		}
 		vec_push(g->arena, &gr->variant, *v);
 	}
@@ -206,7 +208,7 @@ has_variant(const Target *t, const char *name)
 bool
 select_keeps(const PassCtx *cx)
 {
-	return has_variant(cx->target, "keep") && cx->opt > 0 && !pass_disabled(cx, "keep");
+	return has_variant(cx->target, "prepack") && cx->opt > 0 && !pass_disabled(cx, "prepack");
 }
 
 /* What kernels keep from call to call, in one line. */
@@ -216,12 +218,12 @@ tell_kept(const Graph *g, PassCtx *cx)
 	int64_t bytes = 0, kernels = 0;
 
 	for (uint32_t i = 0; i < g->group.n; i++) {
-		bytes += g->group.at[i].kept;
-		kernels += g->group.at[i].kept > 0;
+		bytes += g->group.at[i].prepacked;
+		kernels += g->group.at[i].prepacked > 0;
 	}
 	if (kernels)
 		verdict(cx, (Verdict){.pass = "select",
-		                      .rule = "select.keep",
+		                      .rule = "select.prepack",
 		                      .graph = g->name,
 		                      .a = "",
 		                      .fired = true,
@@ -236,7 +238,7 @@ tell_kept(const Graph *g, PassCtx *cx)
 bool
 pass_select(Graph *g, PassCtx *cx)
 {
-	bool *steady = has_variant(cx->target, "keep") ? find_once(g, cx) : NULL;
+	bool *steady = has_variant(cx->target, "prepack") ? find_once(g, cx) : NULL;
 	bool asked = cx->race || (cx->tuning && cx->opt > 0);
 	const TuneKeys *keys = asked ? tuning_keys(g, cx->scratch, select_keeps(cx)) : NULL;
 	const uint32_t *uses = graph_use_counts(g, cx->scratch);

@@ -411,7 +411,7 @@ checkpoint_copy(RtHost *h, const RtState *s, const RtSt *st, const RtStEntry *t)
 	uint8_t *room = s->t.permuted ? rt_alloc((size_t)s->t.bytes) : NULL, *at = h->run.arena + s->t.offset;
 	int64_t bad;
 
-	h->run.kept = 0;
+	h->run.prepacked = 0;
 	h->rewritten = true;
 	rt_dtype_convert(s->t.dtype, room ? room : at, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count,
 	                 false, &bad);

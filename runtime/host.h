@@ -481,8 +481,8 @@ void rt_tables_json(const RtGraph *g, FILE *f, const char *before); /* "NAME": [
 
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs a code object's kernels in place of the CPU. The host's arena keeps the layout of the device's: states,
- * inputs and outputs stand at the same offsets in both. States go up when run->kept is 0, inputs when h->fresh is set,
- * before a call; what the host wants to read it asks for. */
+ * inputs and outputs stand at the same offsets in both. States go up when run->prepacked is 0, inputs when h->fresh is
+ * set, before a call; what the host wants to read it asks for. */
 typedef struct RtDevice {
 	/* finds driver and device, sets h->device_name; false after rt_fail */
 	bool (*ready)(RtHost *h);

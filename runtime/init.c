@@ -376,7 +376,7 @@ rt_host_copies(RtHost *h)
 bool
 rt_host_init_state(RtHost *h)
 {
-	h->run.kept = 0;
+	h->run.prepacked = 0;
 	h->rewritten = true;
 	for (int k = 0; k < h->program.nstate; k++) {
 		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};

@@ -307,7 +307,7 @@ rt_joined_step(RtHost *h, RtTimeFn *time, void *cx)
 	RtRun *run = &h->run;
 	int64_t mine = h->sums.hi - h->sums.lo, status = RT_OK;
 
-	run->kept = 0;
+	run->prepacked = 0;
 	for (int a = 0;;) {
 		bool last = a == g->njoin;
 		int64_t bad = -1;
@@ -404,7 +404,7 @@ rt_count(RtRun *run)
 		}
 	}
 	run->micro = h->sums.lo;
-	run->kept = 0;
+	run->prepacked = 0;
 	if ((status = unit_join(h, 0, g->njoin, -1)) == RT_OK)
 		h->joins.counted = run->step;
 	return status;

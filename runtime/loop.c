@@ -354,7 +354,7 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 		return status == RT_OK && rt_fault(run) ? RT_FAULT : status;
 	}
-	bool kept = g->nrow && g->row[0].once && run->kept == RT_KEPT(g->name);
+	bool kept = g->nrow && g->row[0].once && run->prepacked == RT_PREPACKED(g->name);
 
 	for (int k = 0; k < g->nrow; k++) {
 		const RtRow *r = &g->row[k];
@@ -386,7 +386,7 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		rt_wait(run, h->sums.nbucket);
 		rt_spread(run);
 	}
-	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
+	run->prepacked = g->nrow && g->row[0].once ? RT_PREPACKED(g->name) : 0;
 	return RT_OK;
 }
 

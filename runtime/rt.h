@@ -70,15 +70,15 @@ typedef struct RtRun {
 	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail;
 	void *host;              /* the runtime's own */
 	void *self;              /* RtCodeObject.self */
-	/* RT_KEPT of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes states
-	 * sets it to 0 */
-	int64_t kept;
+	/* RT_PREPACKED of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes
+	 * states sets it to 0 */
+	int64_t prepacked;
 	int64_t shard, shard_end;/* the shards of a batch that this process runs */
 	int64_t first;           /* place in the whole batch of the first example of the shard that runs */
 	int64_t part; /* of graph train whose shards run in step, by RtCodeObject.call: the joins behind it */
 	const RtFound *found;    /* of RtCodeObject.call, where it ended with RT_NOT_FINITE; NULL: not known */
 } RtRun;
-#define RT_KEPT(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
+#define RT_PREPACKED(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
 
 /* Helpers that generated loops call; each is the emission of one loop op. */
 void rt_shuffle(RtRun *run);                    /* shuffle: fills run->order for run->epoch */

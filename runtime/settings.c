@@ -139,7 +139,7 @@ rt_settings_apply(RtHost *h)
 			rt_dtype_convert(t->dtype, h->run.arena + t->offset, RT_F64, (const uint8_t *)&s->value, 1,
 			                 false, &bad);
 	}
-	h->run.kept = 0;
+	h->run.prepacked = 0;
 }
 
 bool

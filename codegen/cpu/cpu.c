@@ -199,7 +199,8 @@ cpu_predict(const Target *t, const Graph *g, int group, const SelectCx *cx, cons
 static bool
 keeps(const Graph *g, int group, const SelectCx *cx, Val v)
 {
-	return cx->steady && steady_for(g, cx->steady, v, group) && !g->group.at[group].once && cx->may(cx->cx, "keep");
+	return cx->steady && steady_for(g, cx->steady, v, group) && !g->group.at[group].once &&
+	       cx->may(cx->cx, "prepack");
 }
 
 static const char *
@@ -233,7 +234,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 	if (refused)
 		return arena_printf(g->arena, "%s must be expanded first: %s", op_info[composite->kind].name, refused);
-	gr->workspace = gr->kept = 0;
+	gr->workspace = gr->prepacked = 0;
 	cx->misfit =
 	        cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
 	if (composite && attention_op((OpKind)composite->kind)) {
@@ -241,20 +242,20 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return NULL;
 	}
 	if (composite) {
-		bool keep = keeps(g, group, cx, composite->in[rnn_weights(composite)]);
+		bool prepack = keeps(g, group, cx, composite->in[rnn_weights(composite)]);
 
-		gr->kernel = rnn_select(g, composite, bytes, cx, keep, &gr->kept, &gr->workspace);
+		gr->kernel = rnn_select(g, composite, bytes, cx, prepack, &gr->prepacked, &gr->workspace);
 		return NULL;
 	}
 	if (contract) {
-		bool keep = keeps(g, group, cx, contract->in[1]);
+		bool prepack = keeps(g, group, cx, contract->in[1]);
 		PlanCx plan = {.arch = arch_of(arch), .half = gemm_half(g, contract), .select = cx, .tell = cx,
-		               .kept = keep};
+		               .prepacked = prepack};
 		GemmParams p = gemm_plan(g, contract, &plan);
 
 		gr->kernel = gemm_text(g->arena, &p);
 		if (p.algo->emit) {
-			gr->kept = keep && gemm_keepable(g, contract, &p) ? gemm_panels(g, contract, &p) : 0;
+			gr->prepacked = prepack && gemm_prepacks(g, contract, &p) ? gemm_panels(g, contract, &p) : 0;
 			gr->workspace = gemm_group_workspace(g, group, contract, &p);
 			scratch_plan(g, gemm_scratch(g, contract, &p));
 			return NULL;

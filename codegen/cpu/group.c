@@ -305,7 +305,7 @@ group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 
 		gr->kernel = v->kernel;
 		gr->workspace = v->workspace;
-		gr->kept = v->kept;
+		gr->prepacked = v->prepacked;
 		group_compile(c, g, group, first, i ? &one : gk);
 		if (i) {
 			VariantKernels r = {.group = group, .variant = i};

@@ -281,7 +281,7 @@ emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
 static void
 emit_once(Loops *p, const Graph *g, V once, V arena, V n)
 {
-	V mark = kk(p, once ? RT_KEPT(g->name) : 0), at = field_at(p, offsetof(RtRun, kept));
+	V mark = kk(p, once ? RT_PREPACKED(g->name) : 0), at = field_at(p, offsetof(RtRun, prepacked));
 
 	if (once) {
 		LLVMBasicBlockRef make = block(p, "once"), on = block(p, "on");

@@ -56,7 +56,7 @@ enum { CU_SMS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_CARV
 enum { CU_MAPPED_MEMORY = 102, CU_RDMA_WITH_MAPPED = 110 };
 enum { CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
-/* run->kept: states are the device's, but no graph's kernels that run once stand */
+/* run->prepacked: states are the device's, but no graph's kernels that run once stand */
 enum { CUDA_CURRENT = 1 };
 /* places in Cuda.mapped */
 enum { CUDA_HEAD = 0, CUDA_MAIL = 64, CUDA_RECORDS = 256 };

@@ -64,7 +64,7 @@ cuda_fetch(RtHost *h, int64_t offset, int64_t bytes)
 {
 	Cuda *c = h->device;
 
-	if (h->run.kept == 0)                    /* the host's are newer */
+	if (h->run.prepacked == 0)                    /* the host's are newer */
 		return true;
 	return CUDA(c, cuCtxSetCurrent, c->context) && cuda_arena_get(c, offset, offset + bytes);
 }
@@ -86,14 +86,14 @@ device_states(Cuda *c)
 	}
 	if (end > begin && !cuda_arena_put(c, begin, end))
 		return rt_context(&c->h->error, "states to the device");
-	c->h->run.kept = CUDA_CURRENT;
+	c->h->run.prepacked = CUDA_CURRENT;
 	return true;
 }
 
 bool
 cuda_here(Cuda *c)
 {
-	return CUDA(c, cuCtxSetCurrent, c->context) && (c->h->run.kept != 0 || device_states(c));
+	return CUDA(c, cuCtxSetCurrent, c->context) && (c->h->run.prepacked != 0 || device_states(c));
 }
 
 bool

@@ -105,7 +105,7 @@ static bool
 call_rows(Chain *chain, const RtGraph *g, RtTimeFn *time, void *cx, bool *lost)
 {
 	Cuda *c = chain->c;
-	bool kept = g->nrow && g->row[0].once && c->h->run.kept == RT_KEPT(g->name), good = true;
+	bool kept = g->nrow && g->row[0].once && c->h->run.prepacked == RT_PREPACKED(g->name), good = true;
 	bool *ran = rt_alloc(sizeof *ran * (size_t)(g->nrow + 1));
 
 	if (time)
@@ -154,7 +154,7 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	    !cuda_scalars(c, g) || !call_rows(&chain, g, time, cx, &lost) ||
 	    (graph == RT_G_UPDATE && !lost && !cuda_cut_spread(&chain)) || !call_results(c, g))
 		return RT_ERROR;
-	h->run.kept = g->nrow && g->row[0].once && !lost ? RT_KEPT(g->name) : CUDA_CURRENT;
+	h->run.prepacked = g->nrow && g->row[0].once && !lost ? RT_PREPACKED(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : lost ? RT_NOT_FINITE : RT_OK;
 }
 
@@ -231,12 +231,12 @@ parts_put(RtHost *h, int64_t offset, int64_t bytes)
 static bool
 run_once(Cuda *c, const RtGraph *g)
 {
-	int64_t *kept = &c->h->run.kept;
+	int64_t *kept = &c->h->run.prepacked;
 
-	for (int k = 0; k < g->nrow && g->row[k].once && *kept != RT_KEPT(g->name); k++)
+	for (int k = 0; k < g->nrow && g->row[k].once && *kept != RT_PREPACKED(g->name); k++)
 		if (!run_launch(c, &g->row[k], c->h->run.batch))
 			return false;
-	*kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : CUDA_CURRENT;
+	*kept = g->nrow && g->row[0].once ? RT_PREPACKED(g->name) : CUDA_CURRENT;
 	return true;
 }
 
@@ -481,7 +481,7 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 		h->agreed = c->top.fault.set || c->top.state.status == RT_NOT_FINITE;
 	}
 	if (h->mode == RT_M_TRAIN)
-		r->kept = CUDA_CURRENT;
+		r->prepacked = CUDA_CURRENT;
 	r->step = c->top.state.step;
 	if (c->top.state.status == RT_NOT_FINITE) {
 		r->micro = c->top.state.micro;

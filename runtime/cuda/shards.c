@@ -684,7 +684,7 @@ cuda_shards(RtHost *h, RtTimeFn *time, void *cx)
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_shards_add(&chain))
 		return RT_ERROR;
-	h->run.kept = CUDA_CURRENT;
+	h->run.prepacked = CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : RT_OK;
 }
 

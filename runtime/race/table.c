@@ -156,7 +156,7 @@ table_group(RaceTable *t, const Json *o, const RtProgram *p, const RtCodeObject 
 	for (const Json *x = layers ? layers->child : NULL; x; x = x->next)
 		g->layers = *g->layers ? rt_printf("%s, %s", g->layers, x->s) : x->s;
 	if (!table_place(&g->workspace, rt_json_get(o, "workspace"), p) ||
-	    !table_place(&g->kept, rt_json_get(o, "kept"), p) ||
+	    !table_place(&g->kept, rt_json_get(o, "prepacked"), p) ||
 	    !table_places(&g->read, &g->nread, rt_json_get(o, "reads"), p) ||
 	    !table_places(&g->write, &g->nwrite, rt_json_get(o, "writes"), p))
 		return rt_fail(e, "group %s: a place lies outside the arena", g->name);

@@ -230,7 +230,7 @@ worker_step(Race *r)
 	if (!finite)
 		memcpy(run->arena, r->snapshot, r->snapshot_bytes);
 	if (!finite || !r->device)               /* else they are newer on the device */
-		run->kept = 0;
+		run->prepacked = 0;
 	return true;
 }
 

@@ -182,7 +182,7 @@ sed -n 's/^.. graph [a-z]*, group \([a-z0-9_]*\): .*; once .*/\1/p' "$dir/mlp.cu
 sed -n 's/^ *group #[0-9]* \([a-z0-9_]*\) .* once\( launch [0-9]*\)*$/\1/p' "$dir/mlp.ir" | sort >"$dir/groups"
 same "kernels that run once are the groups that do" "$dir/kernels" "$dir/groups"
 t "they come first in their graph" 0 'group eval_cast_[a-z0-9_]*: .*; once' sh -c "grep '^/. graph eval' '$dir/mlp.cu' | head -n 1"
-$cuda $once --disable keep --emit cuda -o "$dir/mlp.cu"
+$cuda $once --disable prepack --emit cuda -o "$dir/mlp.cu"
 t "none without variant keep" 1 '' grep -q '; once' "$dir/mlp.cu"
 # images: the first convolution and its weight gradient take pixels out of the data set, normalise, crop and reverse them; a large filter leaves that to one kernel before it
 $cuda --arch sm_80 --precision bf16 --disable channels --emit cuda models/resnet20-cifar10.net -o "$dir/images.cu"
@@ -1094,10 +1094,10 @@ plan() {
 	if cmp -s "$dir/good.ir" "$dir/plan.ir"; then bad "planned text, $1: sed changes nothing"; fi
 	t "planned text, $1" 1 "$2" "$mantou" build "$dir/plan.ir" -o "$dir/fromplan"
 }
-plan "kept where a state is" 'no plan that can run: graph eval: .* (overwritten|after its store)' '/ eval_/s/kept_at [0-9]*/kept_at 64/'
-plan "kept beyond the arena" 'has no place' '/ eval_/s/kept_at [0-9]*/kept_at 9223372036854775744/'
-plan "less kept" 'it keeps [0-9]* bytes, not 64' '/ eval_/s/kept [0-9]*/kept 64/'
-plan "kept by a kernel that keeps nothing" 'what eval_mean.* keeps is overwritten' 's/^\(  group .* eval_mean.*"rows"\)/\1 kept 64 kept_at 0/'
+plan "kept where a state is" 'no plan that can run: graph eval: .* (overwritten|after its store)' '/ eval_/s/prepacked_at [0-9]*/prepacked_at 64/'
+plan "kept beyond the arena" 'has no place' '/ eval_/s/prepacked_at [0-9]*/prepacked_at 9223372036854775744/'
+plan "less kept" 'it keeps [0-9]* bytes, not 64' '/ eval_/s/prepacked [0-9]*/prepacked 64/'
+plan "kept by a kernel that keeps nothing" 'what eval_mean.* keeps is overwritten' 's/^\(  group .* eval_mean.*"rows"\)/\1 prepacked 64 prepacked_at 0/'
 plan "a workspace over a state" 'state .* is overwritten|overwritten before|after its store|overlaps' '/ train_/s/\(workspace [0-9]*\) at [0-9]*/\1 at 64/'
 plan "a small workspace" 'it needs a workspace of [0-9]* bytes, not of 64' '/"rows"/s/workspace [0-9]*/workspace 64/'
 plan "a smaller arena" 'outside the arena|no place|beyond the arena' 's/arena_bytes=[0-9]*/arena_bytes=4096/'

@@ -88,7 +88,7 @@ test_rows(Arena *a)
 	check(!gemm_parse("plain", &(GemmParams){0}), "parameters", "plain");
 	check(!strcmp(rows[last].name, "plain") && rows[last].row->ops[0] == OP_none, "the last takes what is left",
 	      rows[last].name);
-	check(listed("keep") && !listed("brgemm"), "--disable", "keep");
+	check(listed("prepack") && !listed("brgemm"), "--disable", "prepack");
 }
 
 /* ---------------------------------------------------------------- engines */
@@ -399,7 +399,7 @@ test_before(Arena *a, Diags *d)
 			         cx = before;
 			Prologue p = {0};
 
-			vec_push(a, &g->group, ((Group){.name = "g", .workspace_offset = -1, .kept_offset = -1}));
+			vec_push(a, &g->group, ((Group){.name = "g", .workspace_offset = -1, .prepacked_offset = -1}));
 			t->prologue(t, g, op, 0, &before, &p);
 			check(!p.why && (p.times > 1) == !off && p.copied == off, "what fuse is told", arch);
 			check(before.looked.n == 0, "fuse leaves no verdict of kernels", arch);

@@ -45,7 +45,7 @@ naive_plan(Module *m, const Target *t, const char *arch)
 			         ((Group){.name = arena_printf(g->arena, "%s_%u_%s", g->name, (unsigned)k,
 			                                       op_info[op->kind].name),
 			                  .workspace_offset = -1,
-			                  .kept_offset = -1}));
+			                  .prepacked_offset = -1}));
 			const char *error = t->select(t, g, op->group, &(SelectCx){.arch = arch});
 			Group *gr = &g->group.at[op->group];
 

@@ -59,7 +59,7 @@ test_rows(Arena *a)
 	}
 	check(rows[ROWS - 1].row == &cu_algo_plain && !cu_algo_plain.why_not, "the last takes whatever comes", "plain");
 	check(!cu_algo_of(FAMILY_cuda_columns) && !cu_algo_of(FAMILY_none), "no contraction", "columns");
-	check(listed("keep"), "--disable", "keep");
+	check(listed("prepack"), "--disable", "prepack");
 	for (size_t k = 0; k < sizeof archs / sizeof *archs; k++)
 		for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
 			int n = 0;

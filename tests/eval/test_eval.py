@@ -28,7 +28,7 @@ try:
     from sklearn import metrics as sk
 except ImportError:
     sk = None
-FORMS = [("ref", ["--target", "ref"]), ("cpu", []), ("nokeep", ["--disable", "keep"]), ("O0", ["-O", "0"]),
+FORMS = [("ref", ["--target", "ref"]), ("cpu", []), ("nokeep", ["--disable", "prepack"]), ("O0", ["-O", "0"]),
          ("v3", ["--arch", "x86-64-v3"])]
 NEAR = 1e-5
 

@@ -10,7 +10,7 @@ from net_model import Follow
 from net_run import Crash, Refused
 
 PASSES = ("fold", "factor", "cse", "dce", "sparse", "layout", "recompute", "fuse", "reorder", "winograd", "strassen",
-          "lowered", "keep", "attention", "lstm", "gru", "fold,cse", "fuse,reorder", "layout,keep")
+          "lowered", "prepack", "attention", "lstm", "gru", "fold,cse", "fuse,reorder", "layout,prepack")
 FLAGS = {"x86-64-v3": ("avx2", "fma", "f16c"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl"),
          "sapphirerapids": ("amx_bf16", "avx512_fp16")}
 

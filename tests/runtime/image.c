@@ -185,7 +185,7 @@ scalars(RtRun *run)
 static int64_t
 call_train(RtRun *run, const int64_t *accumulate)
 {
-	run->kept = 0;
+	run->prepacked = 0;
 	scalars(run);
 	rt_parallel(run, k_check, no, 1);
 	if (rt_fault(run))
@@ -240,9 +240,9 @@ train_accumulate(RtRun *run)
 static void
 pack(RtRun *run, int64_t kept)
 {
-	if (run->kept != kept)
+	if (run->prepacked != kept)
 		rt_parallel(run, k_pack, no, 1);
-	run->kept = kept;
+	run->prepacked = kept;
 }
 
 static int64_t
@@ -251,7 +251,7 @@ eval(RtRun *run)
 	for (; run->step < run->until; run->step++) {
 		rt_batch(run, inputs, 3);
 		scalars(run);
-		pack(run, RT_KEPT("eval"));
+		pack(run, RT_PREPACKED("eval"));
 		rt_parallel(run, k_pred, no, run->n);
 		rt_parallel(run, k_loss, no, 1);
 		rt_emit(run, results, types, 2, 0);
@@ -264,7 +264,7 @@ eval(RtRun *run)
 static int64_t
 infer(RtRun *run)
 {
-	pack(run, RT_KEPT("infer"));
+	pack(run, RT_PREPACKED("infer"));
 	rt_parallel(run, k_pred, no, run->n);
 	return RT_OK;
 }

@@ -59,7 +59,7 @@ for net in tests/train/*.net; do
 	train "$m.nofuse" "$m.nofuse" && near "$m --disable fuse" "$m.a" "$m.nofuse" 1e-4
 	train "$m.ref" "$m.ref" && near "$m against the interpreter" "$m.a" "$m.ref" 1e-4
 	# what evaluation keeps of the weights: the same figures as without, in every sink mode, after training has changed them and from a checkpoint
-	"$mantou" build "$net" --disable keep -o "$dir/$m.nokeep" >"$dir/out" 2>&1 || bad "build $m --disable keep"
+	"$mantou" build "$net" --disable prepack -o "$dir/$m.nokeep" >"$dir/out" 2>&1 || bad "build $m --disable prepack"
 	for form in "nokeep epoch" "plain epoch" "plain off" "plain 1"; do
 		set -- $form
 		"$dir/$m.$1" train --synthetic --epochs 2 --save "$dir/eval.st" --quiet --sink $2 --log "$dir/eval.log" >/dev/null 2>&1

@@ -51,20 +51,21 @@ static const struct { const char *text, *error; } cases[] = {
               "#1 b \"map\"\n %o = load {state=s} : f32[4] at 64\n"
               " %m = exp %o #0 at 192\n %w = mul %x, %m #1 at 256\n}\n",
          NULL},
-        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 128\n %y = relu %x #0 "
+        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" prepacked 64 prepacked_at 128\n %y = relu %x #0 "
               "at 144\n}\n",
          "what a keeps is overwritten"},
-        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 128\n %y = relu %x #0 "
+        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" prepacked 64 prepacked_at 128\n %y = relu %x #0 "
               "at 256\n}\n",
          NULL},
-        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 4080\n %y = relu %x #0 "
-              "at 256\n}\n",
+        {HEAD
+         "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" prepacked 64 prepacked_at 4080\n %y = relu %x #0 "
+         "at 256\n}\n",
          "what a keeps has no place"},
         /* texts may hold any number */
-        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 9223372036854775807 kept_at 128\n"
+        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" prepacked 9223372036854775807 prepacked_at 128\n"
               " %y = relu %x #0 at 256\n}\n",
          "what a keeps has no place"},
-        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 136\n"
+        {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" prepacked 64 prepacked_at 136\n"
               " %y = relu %x #0 at 256\n}\n",
          "what a keeps has no place"},
         {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" workspace 9223372036854775807 at 128\n"

@@ -45,7 +45,7 @@ static const char everything[] =
         "number\", %r: f64[] = rate)"
         " -> loss %l, loss second %l, metric accuracy %l, metric %l, output y %t, norm %l"
         " full_only \"add: \\\"why\\\"\" !lenet.net:1:2 multiple 2 !lenet.net:3:4 {\n"
-        "  group #0 first \"rows{vec=16}\" workspace 64 at 128 kept 192 kept_at 256\n"
+        "  group #0 first \"rows{vec=16}\" workspace 64 at 128 prepacked 192 prepacked_at 256\n"
         "  group #1 second\n"
         "  %w = load {state=stem.conv2d0.weight} : f32[6,1,5,5]@2310\n"
         "  %t = transpose %x {perm=[1,0,2]} : f32[2N<=128,N<=64,3N/2<=96]@021 #0 at 64 !lenet.net:3:4 \"a\\\\b\\\"\"\n"

@@ -643,9 +643,9 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	Emit e = {0};
 
 	/* text may be anybody's */
-	if (group->kept)
-		rnn_keep(&s);
-	if (!why && group->kept && (s.packed > group->kept ||
+	if (group->prepacked)
+		rnn_prepack(&s);
+	if (!why && group->prepacked && (s.packed > group->prepacked ||
 	    !steady_for(g, gc->c->steady, op->in[rnn_weights(op)], gc->group)))
 		why = "weights that change cannot be kept";
 	if (why || s.bytes > group->workspace) {
@@ -664,7 +664,7 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		out[k] = val_info(g, op->out[k])->offset >= 0 ? group_buffer(gc, op->out[k].id) : -1;
 	ws = workspace_at(gc);
 	weights = panels_at(gc);
-	gc->once = s.kept;
+	gc->once = s.prepacked;
 	rnn_pack(gc, &s, in[rnn_weights(op)], weights, gk);
 	gc->once = false;
 	int fn = kernel_begin(gc, &e, "main", &fresh);

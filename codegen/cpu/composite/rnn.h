@@ -13,7 +13,7 @@ bool rnn_takes(const Graph *g, const Op *op, int k, const Arch *a, DType narrow)
 int rnn_weights(const Op *op);
 /* Kernel text, and the bytes that the group's workspace needs. keep: weights stay as they are from call to call, so do
  * the bytes of what they are packed into. */
-const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool keep, int64_t *kept,
+const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool prepack, int64_t *prepacked,
 	int64_t *workspace);
 /* Target.tuning.space, of the group's kernel. */
 void rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,

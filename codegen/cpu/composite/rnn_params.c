@@ -57,7 +57,7 @@ rnn_weights(const Op *op)
 }
 
 void
-rnn_keep(RnnSeq *s)
+rnn_prepack(RnnSeq *s)
 {
 	for (int i = 0; i < states_of(s); i++)
 		s->state[i] -= s->packed;
@@ -67,7 +67,7 @@ rnn_keep(RnnSeq *s)
 	s->pair[0] -= s->packed;
 	s->pair[1] -= s->packed;
 	s->bytes -= s->packed;
-	s->kept = true;
+	s->prepacked = true;
 }
 
 static RnnSeq
@@ -229,7 +229,7 @@ rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSe
 }
 
 const char *
-rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool keep, int64_t *kept, int64_t *workspace)
+rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool prepack, int64_t *prepacked, int64_t *workspace)
 {
 	RnnSeq s = seq_of(g, op, vector_bytes, false, false), h = seq_of(g, op, vector_bytes, true, false), t;
 	const char *why = halves_why_not(&s), *misfit = cx->tuned ? rnn_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
@@ -257,9 +257,9 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, bool keep, in
 		select_overrule(cx, "strassen", t.halves);
 		s = t;
 	}
-	*kept = keep ? s.packed : 0;
-	if (keep)
-		rnn_keep(&s);
+	*prepacked = prepack ? s.packed : 0;
+	if (prepack)
+		rnn_prepack(&s);
 	*workspace = s.bytes;
 	scratch_plan(g, s.scratch);
 	return seq_text(g->arena, &s);

@@ -20,8 +20,8 @@ typedef struct RnnSeq {
 	bool units;
 	/* workspace, bytes from its start; rows of it in bytes */
 	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
-	int64_t packed;          /* bytes of the packed weights, the first of the workspace unless they are kept */
-	bool kept;               /* from call to call, in Group.kept */
+	int64_t packed;          /* bytes of the packed weights, the first of the workspace unless they are prepacked */
+	bool prepacked;          /* from call to call, in Group.prepacked */
 	int64_t grads;           /* bytes of a step's gradients of the gates; by units there are those of two steps */
 	/* W_hh, and what it is multiplied by, are bf16: pairs along the sum in elements of 32 bits, `unit` values
 	 * each. Forward the states h before and after a step stand in the workspace so as well. */
@@ -53,8 +53,8 @@ typedef struct RnnMain {
 /* rnn_params.c: the kernel of this text; NULL, or why it is not possible. The family's name alone is that of the
  * parameters that follow. */
 const char *rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSeq *s);
-/* Packed weights lie in Group.kept, no longer in the workspace. */
-void rnn_keep(RnnSeq *s);
+/* Packed weights lie in Group.prepacked, no longer in the workspace. */
+void rnn_prepack(RnnSeq *s);
 /* rnn_pack.c: a kernel that packs W_hh, from buffer src to buffer dst. */
 void rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk);
 /* rnn_halves.c, for plans with halves: the seven first operands of each pair of rows of the task, which lie `row` bytes

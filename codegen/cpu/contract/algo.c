@@ -24,7 +24,7 @@ enum { LINES = sizeof line / sizeof *line };
 #define VARIANT(name) #name,
 const char *const algo_variants[] = {
 #include "algos.def"
-	"keep", NULL
+	"prepack", NULL
 };
 #undef ALGO
 #undef VARIANT

@@ -70,7 +70,7 @@ struct Algo {
 #include "algos.def"
 #undef ALGO
 #undef VARIANT
-extern const char *const algo_variants[]; /* what --disable takes: names of variants and `keep`, up to a NULL */
+extern const char *const algo_variants[]; /* what --disable takes: names of variants and `prepack`, up to a NULL */
 
 /* Why op cannot be computed so, whoever chose it; NULL: it can. */
 const char *gemm_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p);

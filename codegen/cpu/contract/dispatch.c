@@ -13,7 +13,7 @@ memory_fits(GroupCx *gc, const Op *op, const GemmParams *p)
 
 	if (gemm_group_workspace(gc->g, gc->group, op, p) > group->workspace)
 		return false;
-	return !group->kept || (gemm_keepable(gc->g, op, p) && gemm_panels(gc->g, op, p) <= group->kept
+	return !group->prepacked || (gemm_prepacks(gc->g, op, p) && gemm_panels(gc->g, op, p) <= group->prepacked
 	                        && steady_for(gc->g, gc->c->steady, op->in[1], gc->group));
 }
 

@@ -53,7 +53,7 @@ typedef struct PlanCx {
 	const SelectCx *select;  /* variants that may be chosen, a tuning file's kernel; NULL: all may */
 	/* gets what was looked at, and why the tuning file's kernel does not fit; NULL: nobody asks */
 	SelectCx *tell;
-	bool kept;               /* panels would be kept from call to call */
+	bool prepacked;          /* panels would be made in the first call and kept */
 } PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp +
@@ -175,8 +175,8 @@ int64_t matmul_tile_bytes(const Mat *m, int64_t high);
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */
 void matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
-/* Bytes of the group's workspace: partial sums, tiles, and panels that are not kept; operand k's copy, 0 if it is read
- * as it lies; all of it. */
+/* Bytes of the group's workspace: partial sums, tiles, and panels that are not prepacked; operand k's copy, 0 if it is
+ * read as it lies; all of it. */
 int64_t gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p);
 int64_t gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k);
 int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
@@ -225,7 +225,7 @@ int64_t row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
-bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p);
+bool gemm_prepacks(const Graph *g, const Op *op, const GemmParams *p);
 /* bytes of that; 0: the operand is read as it lies */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p);
 /* void (in, stride, left, out, row): transposes w x w floats: out[i * row] = column i of the rows in[0], in[stride],

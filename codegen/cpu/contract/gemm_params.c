@@ -294,15 +294,15 @@ gemm_panels(const Graph *g, const Op *op, const GemmParams *p)
 
 /* Does op's group keep them from call to call? */
 static bool
-keeps_panels(const Graph *g, const Op *op)
+is_prepacked(const Graph *g, const Op *op)
 {
-	return op->group >= 0 && g->group.at[op->group].kept > 0;
+	return op->group >= 0 && g->group.at[op->group].prepacked > 0;
 }
 
 int64_t
 gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return (keeps_panels(g, op) ? 0 : gemm_panels(g, op, p)) +
+	return (is_prepacked(g, op) ? 0 : gemm_panels(g, op, p)) +
 	       (p->algo->workspace ? p->algo->workspace(g, op, p) : 0);
 }
 
@@ -323,7 +323,7 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 }
 
 bool
-gemm_keepable(const Graph *g, const Op *op, const GemmParams *p)
+gemm_prepacks(const Graph *g, const Op *op, const GemmParams *p)
 {
 	return p->algo->keeps && gemm_panels(g, op, p) > 0 && !gemm_copy_bytes(g, op, p, 1);
 }
@@ -374,7 +374,7 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	if (p->engine == ENGINE_FMA && op->kind == OP_matmul)
 		p->ahead = gemm_ahead(g, product_rows(g, op), type_bytes(val_type(g, op->in[1])));
 	set_lanes(g, op, p);
-	if (!cx->kept && gemm_owns(g, op, p, cx->arch->vector_bytes)) {
+	if (!cx->prepacked && gemm_owns(g, op, p, cx->arch->vector_bytes)) {
 		p->own = true;
 		p->ahead = 0;
 	}

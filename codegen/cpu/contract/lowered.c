@@ -361,7 +361,7 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels 
 	int panels = gemm_pack(gc, op, p, b, &epi, gk);
 
 	if (!l.point) {
-		int64_t behind = gc->g->group.at[gc->group].kept ? 0 : align64(pack_bytes(gc->g, op, p));
+		int64_t behind = gc->g->group.at[gc->group].prepacked ? 0 : align64(pack_bytes(gc->g, op, p));
 
 		vec_push(gc->tmp, &gc->buf, ((Buffer){0, workspace_start(gc) + behind}));
 		gather_emit(gc, op, p, &l, a, (int)gc->buf.n - 1, gk);

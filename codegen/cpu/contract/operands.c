@@ -54,7 +54,7 @@ gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, 
 
 	gemm_epilogue(gc, op, p, epi);
 	if (panels >= 0) {
-		gc->once = gc->g->group.at[gc->group].kept > 0;
+		gc->once = gc->g->group.at[gc->group].prepacked > 0;
 		pack_emit(gc, op, p, b, panels, gk);
 		gc->once = false;
 	}

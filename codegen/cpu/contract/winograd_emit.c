@@ -143,7 +143,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	const Group *group = &gc->g->group.at[gc->group];
 	WinogradRegions at = winograd_workspace(&s, p);
 	/* what kernels of the group keep stands elsewhere, and the workspace begins behind it */
-	int64_t kept = group->kept ? at.tiles : 0, region[3] = {at.weights, at.tiles, at.products};
+	int64_t prepacked = group->prepacked ? at.tiles : 0, region[3] = {at.weights, at.tiles, at.products};
 	int ws[3], nws = s.block ? 1 : 3;
 	Epilogue epi;
 
@@ -154,11 +154,11 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 			ws[0] = panels_at(gc);
 			continue;
 		}
-		vec_push(gc->c->arena, &gc->buf, ((Buffer){0, group->workspace_offset + region[i] - kept}));
+		vec_push(gc->c->arena, &gc->buf, ((Buffer){0, group->workspace_offset + region[i] - prepacked}));
 		ws[i] = (int)gc->buf.n - 1;
 	}
 	if (!s.dw) {
-		gc->once = group->kept > 0;
+		gc->once = group->prepacked > 0;
 		winograd_weights_emit(gc, &s, p, bbuf, ws[0], gk);
 		gc->once = false;
 	}

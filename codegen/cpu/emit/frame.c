@@ -49,9 +49,9 @@ panels_at(GroupCx *gc)
 {
 	const Group *gr = &gc->g->group.at[gc->group];
 
-	if (!gr->kept)
+	if (!gr->prepacked)
 		return workspace_at(gc);
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, gr->kept_offset}));
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, gr->prepacked_offset}));
 	return (int)gc->buf.n - 1;
 }
 

@@ -20,7 +20,7 @@ enum { LINES = sizeof line / sizeof *line };
 #define VARIANT(name) #name,
 const char *const cu_variants[] = {
 #include "algos.def"
-	"tma", "keep", "held", NULL
+	"tma", "prepack", "held", NULL
 };
 
 /* ---------------------------------------------------------------- the plain kernel */
