@@ -79,8 +79,8 @@ name_in(const char *s, const char *const *names, int n)
 	return false;
 }
 
-/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have an expansion
- * and targets' kernel variants, of which several targets may have one of a name. */
+/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have a
+ * decomposition and targets' kernel variants, of which several targets may have one of a name. */
 static int
 pass_names(Arena *a, bool operators, const char ***names)
 {
@@ -90,7 +90,7 @@ pass_names(Arena *a, bool operators, const char ***names)
 	for (int i = 0; i < npass_info; i++)
 		(*names)[n++] = pass_info[i].name;
 	for (int k = 1; operators && k < OP_COUNT; k++)
-		if (op_info[k].expand)
+		if (op_info[k].decompose)
 			(*names)[n++] = op_info[k].name;
 	for (int i = 0; operators && i < ntargets; i++)
 		for (const char *const *v = targets[i]->variants; v && *v && n < npass_info + OP_COUNT + 16; v++)

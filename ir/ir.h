@@ -139,7 +139,7 @@ typedef void GradRule(struct Build *b, const struct Op *op, const Val *dout, con
 /* Reference evaluation: see RefTensor below. NULL if good, else a run-time error's message. */
 typedef const char *RefRule(struct RefCtx *cx, const struct Op *op);
 /* Composite ops: appends primitive ops to b and sets out[i]. */
-typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
+typedef void DecomposeRule(struct Build *b, const struct Op *op, Val *out);
 /* Floating point operations of one execution with a full batch: 2 for an FMA; NULL in a row: it computes
  * nothing. */
 typedef double FlopsRule(const struct Graph *g, const struct Op *op);
@@ -156,7 +156,7 @@ typedef struct OpInfo {
 	/* whose layout the target chooses, a letter an operand, > and a letter a result: a activation N C H W, w weight
 	 * O I H W; NULL: none */
 	const char *images;
-	ShapeRule *shape; GradRule *grad; RefRule *ref; ExpandRule *expand; FlopsRule *flops;
+	ShapeRule *shape; GradRule *grad; RefRule *ref; DecomposeRule *decompose; FlopsRule *flops;
 	AccessRule *access;    /* of T_VIEW, T_MOVE, T_POINTWISE */
 	const char *doc, *source;
 	/* elementwise rows */

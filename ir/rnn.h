@@ -1,10 +1,10 @@
-/* rnn.h: what the expansions of lstm and gru (expand_rnn.c) and of their recurrences (expand_cells.c) share. Private to
- * ir/. */
+/* rnn.h: what the decompositions of lstm and gru (decompose_rnn.c) and of their recurrences (decompose_cells.c) share.
+ * Private to ir/. */
 #ifndef IR_RNN_H
 #define IR_RNN_H
 #include "grad.h"
 
-/* One op being expanded. Values [N,T,W] are steps of rows; [N*T,W] the same rows flat. */
+/* One op being decomposed. Values [N,T,W] are steps of rows; [N*T,W] the same rows flat. */
 typedef struct Rnn {
 	Build *b;
 	const Op *op;

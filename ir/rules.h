@@ -28,8 +28,8 @@ RefRule ref_attention, ref_attention_dx, ref_avg_pool2d, ref_avg_pool2d_dx, ref_
         ref_gather_dx, ref_gru, ref_gru_cells, ref_gru_cells_dx, ref_gru_dx, ref_interleave, ref_iota, ref_load,
         ref_lstm, ref_lstm_cells, ref_lstm_cells_dx, ref_lstm_dx, ref_matmul, ref_max_pool2d, ref_max_pool2d_dx,
         ref_pad, ref_random, ref_reverse, ref_slice, ref_store, ref_take, ref_take_add, ref_take_dx, ref_transpose;
-ExpandRule expand_attention, expand_attention_dx, expand_gru, expand_gru_cells, expand_gru_cells_dx, expand_gru_dx,
-        expand_lstm, expand_lstm_cells, expand_lstm_cells_dx, expand_lstm_dx;
+DecomposeRule decompose_attention, decompose_attention_dx, decompose_gru, decompose_gru_cells, decompose_gru_cells_dx,
+        decompose_gru_dx, decompose_lstm, decompose_lstm_cells, decompose_lstm_cells_dx, decompose_lstm_dx;
 FlopsRule flops_made, flops_read; /* an operation for each element of the results; of the first operand */
 AccessRule access_broadcast, access_concat, access_crop, access_first, access_gather, access_interleave, access_pad,
         access_reshape, access_reverse, access_slice, access_take, access_transpose;

@@ -275,8 +275,8 @@ typedef struct Target {
 	unsigned traits;         /* TARGET_ */
 	const char *processes;   /* the word of --distribute that makes its programs one of several; NULL: none does */
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
-	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be expanded or lowered first */
-	/* Why this composite op is expanded although its operator has a kernel (a type, a shape that the kernel does
+	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be decomposed or lowered first */
+	/* Why this composite op is decomposed although its operator has a kernel (a type, a shape that the kernel does
 	 * not take); NULL: it stays. The text lives as long as g. A target that takes whatever has_kernel says leaves
 	 * it out. */
 	const char *(*refuses)(const struct Target *t, const Graph *g, const Op *op);

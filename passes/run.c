@@ -201,7 +201,7 @@ suggest_name(const char *name, bool operators)
 	for (int i = 0; i < npass_info && n < MAX_NAMES; i++)
 		names[n++] = pass_info[i].name;
 	for (int k = 1; operators && k < OP_COUNT && n < MAX_NAMES; k++)
-		if (op_has((OpKind)k, T_COMPOSITE) && op_info[k].expand && !strchr(op_info[k].name, '.'))
+		if (op_has((OpKind)k, T_COMPOSITE) && op_info[k].decompose && !strchr(op_info[k].name, '.'))
 			names[n++] = op_info[k].name;
 	return suggest(name, names, n);
 }
@@ -239,7 +239,7 @@ check_disabled(Module *m, const PassCtx *cx)
 			diag_error(m->diags, (Loc){0}, "--disable: pass `%s` is required: %s", name, pass_info[p].doc);
 			good = false;
 		} else if (p < 0 && !is_variant(cx, name) &&
-		           !(k != OP_none && op_has(k, T_COMPOSITE) && op_info[k].expand)) {
+		           !(k != OP_none && op_has(k, T_COMPOSITE) && op_info[k].decompose)) {
 			good = unknown_name(m, "--disable", name, true);
 		}
 	}

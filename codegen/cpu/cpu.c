@@ -1,8 +1,8 @@
 /* cpu.c: the struct Target of the CPU: what it has kernels for, how groups are chosen and compiled.
  *
  * In: a planned Module.   Out: an object (or text) with one RtCodeObject. Every operator has a kernel but lstm and gru,
- * which pass expand turns into products over all steps and a recurrence; of composite operators a kernel may refuse an
- * op (cpu_refuses). */
+ * which pass decompose turns into products over all steps and a recurrence; of composite operators a kernel may refuse
+ * an op (cpu_refuses). */
 #include "cpu.h"
 #include "../program.h"
 #include "contract/algo.h"
@@ -225,7 +225,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 			contract = op;
 		reds += op_info[op->kind].red >= 0;
 		if (!cpu_has_kernel(t, (OpKind)op->kind))
-			return arena_printf(g->arena, "%s has no kernel and must be expanded first",
+			return arena_printf(g->arena, "%s has no kernel and must be decomposed first",
 			                    op_info[op->kind].name);
 	}
 	if (special && n > 1)
@@ -233,7 +233,8 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	const char *refused = composite ? composite_refuses(g, composite, arch) : NULL;
 
 	if (refused)
-		return arena_printf(g->arena, "%s must be expanded first: %s", op_info[composite->kind].name, refused);
+		return arena_printf(g->arena, "%s must be decomposed first: %s", op_info[composite->kind].name,
+		                    refused);
 	gr->workspace = gr->prepacked = 0;
 	cx->misfit =
 	        cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;

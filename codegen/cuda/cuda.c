@@ -2,7 +2,7 @@
  * PTX or a cubin.
  *
  * In: a planned Module.   Out: text, what NVRTC makes of it, or an object file with a code object. Every operator has a
- * kernel but lstm and gru, which pass expand turns into products over all steps and a recurrence; of composite
+ * kernel but lstm and gru, which pass decompose turns into products over all steps and a recurrence; of composite
  * operators a kernel may refuse an op (cuda_refuses). */
 #include "contract/algo.h"
 #include "composite/composite.h"
@@ -200,7 +200,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		n += !(k == OP_cast && special && cu_attention_op((OpKind)special->kind) &&
 		       val_op(g, op->in[0]) == special);
 		if (!cuda_has_kernel(t, k))
-			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[k].name);
+			return arena_printf(g->arena, "%s has no kernel and must be decomposed first", op_info[k].name);
 		if (cu_special_op(op) && k != OP_store)
 			special = op;
 		contract = op_has(k, T_CONTRACT) ? op : contract;

@@ -966,7 +966,7 @@ model mixed(x: f32[N, 2, 5, 4]) {
 data { reader = synthetic() }
 train { batch = 2 }
 END
-t "why a composite operator was expanded" 0 'attention: q, k and v differ in their leading axes' "$mantou" explain "$dir/mixed.net" attention0
+t "why a composite operator was decomposed" 0 'attention: q, k and v differ in their leading axes' "$mantou" explain "$dir/mixed.net" attention0
 t "and one that was not" 0 '^eval: .*attention_attention1' "$mantou" explain "$dir/mixed.net" attention1
 t "but is if told to" 0 'attention: switched off by --disable' "$mantou" explain "$dir/mixed.net" attention1 --disable attention
 t "explain an unknown layer" 1 "did you mean 'dense0'" "$mantou" explain "$net" dens0

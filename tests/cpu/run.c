@@ -2,8 +2,8 @@
  *
  * In: case files in the form of numeric/cases.txt, and a word that names must contain (optional).   Out: a line per
  * failure, the number of runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient,
- * composites expanded all the way but in the first of the variants:
- * composites   those that the target has kernels for, what it refuses expanded; in f32, bf16 and f16; their operands
+ * composites decomposed all the way but in the first of the variants:
+ * composites   those that the target has kernels for, what it refuses decomposed; in f32, bf16 and f16; their operands
  * and results in layouts that the kernels take
  *   plain        every op alone, every value in memory, row-major
  *   permuted     every value in a random physical layout
@@ -536,7 +536,7 @@ run_chosen(Run *r, const char *line, const char *arch, const Variant *v, bool ba
 			double **in = room(r, p.g);
 			bool kept = false;
 
-			while (!batch.marked && (x = expanded(r, m, v->composites ? has_kernel : NULL)))
+			while (!batch.marked && (x = decomposed(r, m, v->composites ? has_kernel : NULL)))
 				m = x;
 			DType lowest = lowest_of(m->graph.at[0]);
 

@@ -1,4 +1,4 @@
-/* gradient.c: every gradient rule and every expansion against central differences of the reference evaluator, in
+/* gradient.c: every gradient rule and every decomposition against central differences of the reference evaluator, in
  * double.
  *
  * In: cases.txt. A case is a name, parameters and inputs, and a body in the IR's text:
@@ -7,9 +7,9 @@
  *   a : f32[3,4] [low high]     a parameter, uniform in low..high (default -1.5 1.5)
  *   ids : i32[4] 5              an input of integers in 0..4; bool inputs take 2
  * %y = relu %a : f32[3,4]     the loss is sum(v * w) over all values v whose name begins with y; w fixed, uneven
- * weights Each case runs three times: composite ops kept, composite ops expanded, and expanded with fold, cse and dce,
- * convolutions once more behind pass channels; every run's loss must agree with the forward graph's and its gradients
- * with central differences. A last line counts; exit 1 on a failure. */
+ * weights Each case runs three times: composite ops kept, composite ops decomposed, and decomposed with fold, cse and
+ * dce, convolutions once more behind pass channels; every run's loss must agree with the forward graph's and its
+ * gradients with central differences. A last line counts; exit 1 on a failure. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,8 +298,8 @@ read_var(Case *c, const char *line)
 static void
 run_case(const Case *c, const char *filter, int count[3])
 {
-	static const char *const passes[] = {"autodiff,optimizer", "autodiff,optimizer,expand",
-	                                     "autodiff,optimizer,expand,fold,cse,dce",
+	static const char *const passes[] = {"autodiff,optimizer", "autodiff,optimizer,decompose",
+	                                     "autodiff,optimizer,decompose,fold,cse,dce",
 	                                     "channels,autodiff,optimizer,fold,cse,dce"};
 	bool good = true;
 

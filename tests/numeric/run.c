@@ -309,12 +309,12 @@ problem_backward(Run *r, const Case *c, Problem *p, Build *b)
 	return true;
 }
 
-/* The same module with every composite op expanded, but for those that keep (if it is given) wants to stay. NULL if
- * there is nothing to expand. */
+/* The same module with every composite op decomposed, but for those that keep (if it is given) wants to stay. NULL if
+ * there is nothing to decompose. */
 static Module *
-expanded(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
+decomposed(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 {
-	Module *m = module_new(r->arena, &r->diags, "expanded");
+	Module *m = module_new(r->arena, &r->diags, "decomposed");
 	const Graph *old = from->graph.at[0];
 	Graph *g = module_add_graph(m, "train");
 	Val *map = arena_array(r->arena, Val, old->val.n);
@@ -333,8 +333,8 @@ expanded(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 		for (int k = 0; k < op.nin; k++)
 			in[k] = map[op.in[k].id];
 		op.in = in;
-		if (op_info[op.kind].expand && !(keep && keep(old, &old->op.at[i]))) {
-			op_info[op.kind].expand(&b, &op, out);
+		if (op_info[op.kind].decompose && !(keep && keep(old, &old->op.at[i]))) {
+			op_info[op.kind].decompose(&b, &op, out);
 			any = true;
 		} else {
 			Type *types = arena_array(r->arena, Type, op.nout);
@@ -445,11 +445,11 @@ agree(double a, double b, double bound)
 	return (a != a && b != b) || a == b || fabs(a - b) <= bound * (1 + fabs(a));
 }
 
-/* Every result of the expanded module against the module's own. */
+/* Every result of the decomposed module against the module's own. */
 static void
-compare_expanded(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
+compare_decomposed(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
 {
-	Module *m = expanded(r, in->module, NULL);
+	Module *m = decomposed(r, in->module, NULL);
 	Interp *other;
 
 	if (!m)
@@ -464,7 +464,7 @@ compare_expanded(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
 
 		for (int64_t i = 0; i < a->n; i++)
 			if (!agree(ref_get(a, i), ref_get(b, i), SAME)) {
-				failed(r, c->line, "result %u, element %lld: %.12g, expanded %.12g", k, (long long)i,
+				failed(r, c->line, "result %u, element %lld: %.12g, decomposed %.12g", k, (long long)i,
 				       ref_get(a, i), ref_get(b, i));
 				break;
 			}
@@ -542,7 +542,7 @@ run_case(Run *r, const Case *c, bool first_only)
 		failed(r, c->line, "%s", error);
 		return;
 	}
-	compare_expanded(r, c, in, p.g, x);
+	compare_decomposed(r, c, in, p.g, x);
 	for (int k = 0; k < c->nin; k++)
 		if (p.grad[k] >= 0) {
 			double g = check_operand(r, c, &p, k, interp_result(in, p.grad[k])->f, x);
@@ -666,7 +666,7 @@ check_tables(Run *r)
 		if ((info->ew >= 0 && info->part > 0) || op_has((OpKind)k, T_LOOP | T_STATE) || k == OP_update ||
 		    r->seen[k])
 			continue;
-		if (!(info->expand && strstr(info->name, ".dx")))  /* these run inside their operator's cases */
+		if (!(info->decompose && strstr(info->name, ".dx")))  /* these run inside their operator's cases */
 			failed(r, info->name, "no line in tests/numeric/cases.txt");
 	}
 }

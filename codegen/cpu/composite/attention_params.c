@@ -1,7 +1,7 @@
 /* attention_params.c: which attentions the kernel takes, and the plan of one.
  *
  * In: the op; a tuning file's text, or none.   Out: its parameters, a thread's memory, its workspace. Refuses
- * (attention_refuses): other types, leading axes that differ, widths above 1024; pass expand takes those apart. */
+ * (attention_refuses): other types, leading axes that differ, widths above 1024; pass decompose takes those apart. */
 #include "attention_parts.h"
 #include "../../space.h"
 #include <string.h>

@@ -3,7 +3,7 @@
  * In: an op of lstm.cells, gru.cells or their gradients, the bytes of a vector, a kernel's text or what select asks.
  * Out: a plan (RnnSeq), its text, others in its place. Refuses (rnn_refuses): other types than f32, but for W_hh of
  * bf16 where the CPU multiplies pairs of that, machines with vectors below 16 bytes; those are unrolled by pass
- * expand. */
+ * decompose. */
 #include "rnn_parts.h"
 #include "../../space.h"
 #include <string.h>

@@ -16,7 +16,7 @@
  * 2. No tile changes a bit of gradients, nor do rows those of results: sums go on in the order of columns. Tiles that
  * the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair. A row that the mask
  * hides every column from has the total 0: its result is 0, its log-sum +infinity, and so its weights are 0 backward.
- * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass expand
+ * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass decompose
  * takes those apart. */
 #include "attention.h"
 #include <math.h>

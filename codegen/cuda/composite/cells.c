@@ -11,7 +11,7 @@
  * outside.
  * Of w_hh alone in 16 bits: cells_mma.c.
  * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory, w_hh alone of 16 bits where no
- * team of blocks holds it; those are unrolled by pass expand. */
+ * team of blocks holds it; those are unrolled by pass decompose. */
 #include "cells.h"
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define CODEGEN_CUDA_COMPOSITE_H
 #include "../cuda.h"
 
-/* Bytes of shared memory that every architecture gives to a block: what is expanded is the same on all. */
+/* Bytes of shared memory that every architecture gives to a block: what is decomposed is the same on all. */
 enum { COMPOSITE_SHARED = 64 << 10 };
 
 bool cu_attention_op(OpKind k);                         /* attention and its gradient */

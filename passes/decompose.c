@@ -1,9 +1,9 @@
-/* expand.c: composite ops become simpler ops where the target has no kernel for them.
+/* decompose.c: composite ops become simpler ops where the target has no kernel for them.
  *
  * In: stage diffed.  Out: every composite op left is one that the target implements. `--disable attention` (lstm, gru)
- * expands that operator, its gradient and its recurrence on any target; without a target everything is expanded. The
- * expansions themselves are functions named by ops.def; what they build may be composite again (lstm leaves
- * lstm.cells), so the pass goes on until nothing is left to do. Every expansion leaves a verdict: what the target
+ * decomposes that operator, its gradient and its recurrence on any target; without a target everything is decomposed.
+ * The decompositions themselves are functions named by ops.def; what they build may be composite again (lstm leaves
+ * lstm.cells), so the pass goes on until nothing is left to do. Every decomposition leaves a verdict: what the target
  * said. */
 #include <math.h>
 #include <string.h>
@@ -25,11 +25,11 @@ switched_off(const PassCtx *cx, const char *name)
 
 /* Why op has to go; NULL if it may stay. */
 static const char *
-why_expand(const PassCtx *cx, const Graph *g, const Op *op)
+why_decompose(const PassCtx *cx, const Graph *g, const Op *op)
 {
 	const OpInfo *info = &op_info[op->kind];
 
-	if (!op_has(op->kind, T_COMPOSITE) || !info->expand)
+	if (!op_has(op->kind, T_COMPOSITE) || !info->decompose)
 		return NULL;
 	if (switched_off(cx, info->name))
 		return "switched off by --disable";
@@ -42,24 +42,24 @@ why_expand(const PassCtx *cx, const Graph *g, const Op *op)
 
 /* One sweep over the graph. */
 static void
-expand_ops(Graph *g, PassCtx *cx)
+decompose_ops(Graph *g, PassCtx *cx)
 {
 	Rewrite rw = rewrite_begin(g, cx->scratch);
 
 	for (uint32_t i = 0; i < rw.nold; i++) {
 		const Op *op = rewrite_inputs(&rw, i);
-		const char *why = why_expand(cx, g, op);
+		const char *why = why_decompose(cx, g, op);
 		Val out[8] = {{0}};
 
 		if (!why) {
 			rewrite_keep(&rw, op);
 			continue;
 		}
-		op_info[op->kind].expand(&rw.b, op, out);
+		op_info[op->kind].decompose(&rw.b, op, out);
 		for (int k = 0; k < op->nout; k++)
 			rewrite_to(&rw, op->out[k], out[k]);
-		verdict(cx, (Verdict){.pass = "expand",
-		                      .rule = "expand",
+		verdict(cx, (Verdict){.pass = "decompose",
+		                      .rule = "decompose",
 		                      .graph = g->name,
 		                      .a = op->path,
 		                      .opa = op_info[op->kind].name,
@@ -72,7 +72,7 @@ expand_ops(Graph *g, PassCtx *cx)
 }
 
 bool
-pass_expand(Graph *g, PassCtx *cx)
+pass_decompose(Graph *g, PassCtx *cx)
 {
 	bool changed = false;
 
@@ -80,10 +80,10 @@ pass_expand(Graph *g, PassCtx *cx)
 		bool any = false;
 
 		for (uint32_t i = 0; i < g->op.n && !any; i++)
-			any = why_expand(cx, g, &g->op.at[i]) != NULL;
+			any = why_decompose(cx, g, &g->op.at[i]) != NULL;
 		if (!any)
 			return changed;
-		expand_ops(g, cx);
+		decompose_ops(g, cx);
 		changed = true;
 	}
 }

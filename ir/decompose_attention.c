@@ -1,4 +1,4 @@
-/* expand_attention.c: attention and attention.dx in primitive ops.
+/* decompose_attention.c: attention and attention.dx in primitive ops.
  *
  * In: the composite op.  Out: scores = q k^T scale (+ mask, causal by comparing two iotas), their row log-sum, weights
  * = exp(scores - log-sum), dropout on the weights, and y = weights v. Backward recomputes the weights from the log-sum
@@ -107,7 +107,7 @@ attention_dropout(Build *b, const Op *op, const AttentionIn *in, const Type *sco
 }
 
 void
-expand_attention(Build *b, const Op *op, Val *out)
+decompose_attention(Build *b, const Op *op, Val *out)
 {
 	AttentionIn in = attention_inputs(b, op, 0);
 	Val s = attention_scores(b, op, &in), w;
@@ -145,7 +145,7 @@ attention_dqkv(Build *b, const Op *op, const AttentionIn *in, Val g, Val ds, Val
 }
 
 void
-expand_attention_dx(Build *b, const Op *op, Val *out)
+decompose_attention_dx(Build *b, const Op *op, Val *out)
 {
 	AttentionIn in = attention_inputs(b, op, 1);
 	DType dt = (DType)val_type(b->g, in.q)->dtype; /* wide: f32 */

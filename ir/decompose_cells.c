@@ -1,4 +1,4 @@
-/* expand_cells.c: the recurrences lstm.cells, gru.cells and their gradients unrolled over T into primitive ops.
+/* decompose_cells.c: the recurrences lstm.cells, gru.cells and their gradients unrolled over T into primitive ops.
  *
  * In: the op; gx [N,T,G*H] holds what does not depend on earlier steps.  Out: the same results.
  * A step has one product with W_hh and its gates. Backward, the derivatives of the gates become coefficient tensors for
@@ -77,7 +77,7 @@ lstm_gates(const Rnn *r, Val sums)
 }
 
 void
-expand_lstm_cells(Build *b, const Op *op, Val *out)
+decompose_lstm_cells(Build *b, const Op *op, Val *out)
 {
 	Val gx = op->in[0], w_hh = op->in[1], h = op->in[2], c = op->in[3];
 	Rnn r = rnn_begin(b, op, gx, val_type(b->g, w_hh)->axis[1].n, 4);
@@ -144,7 +144,7 @@ lstm_back(const Rnn *r, const LstmCoefficients *k, Val w_hh, Val gy, int64_t t, 
 }
 
 void
-expand_lstm_cells_dx(Build *b, const Op *op, Val *out)
+decompose_lstm_cells_dx(Build *b, const Op *op, Val *out)
 {
 	const Val *in = op->in;                      /* gy gh gc gates c w_hh c0 */
 	Rnn r = rnn_begin(b, op, in[3], val_type(b->g, in[5])->axis[1].n, 7);
@@ -188,7 +188,7 @@ gru_gates(const Rnn *r, Val gx, Val gh)
 
 /* h' = n + z (h - n), n = tanh(gx_n + r gh_n). */
 void
-expand_gru_cells(Build *b, const Op *op, Val *out)
+decompose_gru_cells(Build *b, const Op *op, Val *out)
 {
 	Val gx = op->in[0], w_hh = op->in[1], h = op->in[3];
 	Rnn r = rnn_begin(b, op, gx, val_type(b->g, w_hh)->axis[1].n, 4);
@@ -245,7 +245,7 @@ gru_all(const Rnn *r, const GruCoefficients *k, Val dh, Val n)
 }
 
 void
-expand_gru_cells_dx(Build *b, const Op *op, Val *out)
+decompose_gru_cells_dx(Build *b, const Op *op, Val *out)
 {
 	const Val *in = op->in;                      /* gy gh gates y w_hh h0 */
 	Rnn r = rnn_begin(b, op, in[2], val_type(b->g, in[4])->axis[1].n, 6);

@@ -1,4 +1,4 @@
-/* expand_rnn.c: lstm, gru and their gradients as matrix products over all steps and one op for the recurrence.
+/* decompose_rnn.c: lstm, gru and their gradients as matrix products over all steps and one op for the recurrence.
  *
  * In: the composite op; x [N,T,C], gates of G = 4 (i f g o) or 3 (r z n) blocks of H.  Out: the same results.
  * Forward: x W_ih^T + b for all steps is one product; lstm.cells (gru.cells) does what only steps in order can do and
@@ -6,7 +6,7 @@
  * gradients of x, of the weights and of the biases are one product or sum each over all steps.
  * The gates come from the forward op where it stands in the same graph; else they are computed again in two products
  * from x and the previous h (y moved by one step). With reverse the first live step of a row follows dead ones, so its
- * previous state is the start. Targets without a kernel for the recurrence have it unrolled: expand_cells.c. */
+ * previous state is the start. Targets without a kernel for the recurrence have it unrolled: decompose_cells.c. */
 #include "rnn.h"
 #include "rules.h"
 
@@ -145,7 +145,7 @@ rnn_products(const Rnn *r, const Val *in, Val di, Val dh, Val h_before, Val *out
 
 /* ---------------------------------------------------------------- lstm */
 void
-expand_lstm(Build *b, const Op *op, Val *out)
+decompose_lstm(Build *b, const Op *op, Val *out)
 {
 	const Val *in = op->in;                      /* x w_ih w_hh b_ih b_hh h0 c0 */
 	Rnn r = rnn_begin(b, op, in[0], val_type(b->g, in[2])->axis[1].n, 7);
@@ -159,7 +159,7 @@ expand_lstm(Build *b, const Op *op, Val *out)
 }
 
 void
-expand_lstm_dx(Build *b, const Op *op, Val *out)
+decompose_lstm_dx(Build *b, const Op *op, Val *out)
 {
 	const Val *in = op->in + 3;                  /* the forward op's, then y, c */
 	Rnn r = rnn_begin(b, op, in[0], val_type(b->g, in[2])->axis[1].n, 12);
@@ -181,7 +181,7 @@ expand_lstm_dx(Build *b, const Op *op, Val *out)
 
 /* ---------------------------------------------------------------- gru */
 void
-expand_gru(Build *b, const Op *op, Val *out)
+decompose_gru(Build *b, const Op *op, Val *out)
 {
 	const Val *in = op->in;                      /* x w_ih w_hh b_ih b_hh h0 */
 	Rnn r = rnn_begin(b, op, in[0], val_type(b->g, in[2])->axis[1].n, 6);
@@ -193,7 +193,7 @@ expand_gru(Build *b, const Op *op, Val *out)
 }
 
 void
-expand_gru_dx(Build *b, const Op *op, Val *out)
+decompose_gru_dx(Build *b, const Op *op, Val *out)
 {
 	const Val *in = op->in + 2;                  /* the forward op's, then y */
 	Rnn r = rnn_begin(b, op, in[0], val_type(b->g, in[2])->axis[1].n, 9);
