@@ -1,4 +1,5 @@
-/* boxes.c: order of elements, greedy suppression of boxes, roi_align and its gradient.
+/* boxes.c: operators that stand alone in their group (T_ALONE): order of elements, greedy suppression of boxes,
+ * roi_align and its gradient, all_reduce and all_moments.
  *
  * In: an op alone in its group, operands row-major.   Out: one kernel.
  * order: short lines, and elements of 64 bits, count for each element how many stand before it: a thread to an element.
@@ -8,7 +9,8 @@
  * nms: a block to an entry; in each round the best box that is left is found and those that it suppresses are struck
  * out.
  * roi_align: a thread to an element. Gradient: a thread to an element of the map, over boxes, bins and samples in their
- * order. */
+ * order.
+ * all_reduce, all_moments: a copy; the runtime joins what shards have (runtime/cuda/shards.c). */
 #include "composite.h"
 #include <string.h>
 
@@ -514,7 +516,7 @@ roi_backward(Cuda *c, const Op *op)
 	cu_kernel_close(c, "a thread to an element of the map, over all boxes", cu_blocks_of(out, 15));
 }
 
-/* ---------------------------------------------------------------- */
+/* ---------------------------------------------------------------- collectives */
 /* What shards of a batch exchange, of one that is alone: a copy. */
 static void
 shared_emit(Cuda *c, const Op *op)
