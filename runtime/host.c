@@ -51,7 +51,8 @@ host_cpu_has(const char *name)
 	HAS("sse3")
 	HAS("ssse3") HAS("sse4.1") HAS("sse4.2") HAS("popcnt") HAS("avx") HAS("avx2") HAS("fma") HAS("bmi") HAS("bmi2")
 	        HAS("avx512f") HAS("avx512bw") HAS("avx512cd") HAS("avx512dq") HAS("avx512vl") HAS("avx512vnni")
-	                HAS("avx512vbmi") HAS("avx512ifma") HAS("avx512bf16")
+	                HAS("avx512vbmi") HAS("avx512ifma") HAS("avx512bf16") HAS("avx512vbmi2")
+	                        HAS("avx512bitalg") HAS("avx512vpopcntdq") HAS("gfni")
 #undef HAS
 	                        if (strcmp(name, "avx512fp16") == 0) {
 		unsigned a, b, c, d;

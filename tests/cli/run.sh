@@ -87,6 +87,12 @@ t "two files" 2 'too many' "$mantou" build "$net" "$net"
 t "run without --" 2 'after --' "$mantou" run "$net" train
 t "unknown target" 2 "no 'gpu'" "$mantou" check --target gpu "$net"
 t "unknown arch" 2 '--arch z80' "$mantou" check --arch z80 "$net"
+t "a CPU without code of its own" 0 '^target +cpu skylake-avx512$' "$mantou" info --arch cascadelake "$net"
+"$mantou" build --arch x86-64-v3 "$net" -o "$dir/level"
+for feature in bmi lzcnt movbe; do # whatever LLVM may take for the level is asked for
+	"$dir/level" info >"$dir/out" 2>&1 || break
+	t "a machine that hides $feature" 1 "needs $feature;" env MANTOU_WITHOUT=$feature "$dir/level" info
+done
 t "unknown pass" 2 "did you mean 'fuse'" "$mantou" check --disable fuze "$net"
 ok "each is named once" sh -c "'$mantou' check --disable xyzzy '$net' 2>&1 | grep 'there are' | sed 's/.*there are //' | tr -d ' ' | tr ',' '\n' | sort | uniq -d | wc -l | grep -qx 0"
 t "required pass" 2 'nothing runs without' "$mantou" check --disable autodiff "$net"

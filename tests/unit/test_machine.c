@@ -67,6 +67,30 @@ cpu_rows(void **state)
 	}
 }
 
+/* A CPU that LLVM names and the table does not has the code of a row, which has its own name. */
+static void
+other_processors(void **state)
+{
+	static const struct { const char *name, *row; } others[] = {
+#define OTHER(id, of) {id, of},
+#include "cpu/arch.def"
+#undef OTHER
+	};
+	const Target *t = target_named("cpu");
+	Arena *a = arena_new();
+
+	(void)state;
+	for (int i = 0; i < COUNT(others); i++) {
+		const char *error = NULL, *row = t->resolve_arch(t, a, others[i].name, &error);
+
+		if (!row)
+			fail_msg("%s: %s", others[i].name, error);
+		assert_string_equal(row, others[i].row);
+		assert_string_equal(t->machine(t, others[i].name)->arch, row);
+	}
+	arena_free(a);
+}
+
 static void
 cuda_rows(void **state)
 {
@@ -219,7 +243,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cpu_rows), cmocka_unit_test(cuda_rows), cmocka_unit_test(known_processors),
+		cmocka_unit_test(cpu_rows), cmocka_unit_test(other_processors), cmocka_unit_test(cuda_rows),
+		cmocka_unit_test(known_processors),
 		cmocka_unit_test(words), cmocka_unit_test(caches_of_a_folder),
 	};
 

@@ -7,15 +7,18 @@
 #include <pthread.h>
 #include <string.h>
 
-#define V2 "sse4.2"
-#define V3 V2 " avx2 fma f16c bmi2"
-#define V4 V3 " avx512f avx512bw avx512dq avx512vl"
+/* All that LLVM takes instructions from when it compiles for the level or the CPU, unasked too: a virtual machine may
+ * hide any of it. */
+#define V2 "sse4.2 popcnt"
+#define V3 V2 " avx2 fma f16c bmi bmi2 lzcnt movbe"
+#define V4 V3 " avx512f avx512bw avx512cd avx512dq avx512vl"
+#define VBMI V4 " avx512vbmi avx512vbmi2 avx512ifma avx512vnni avx512bitalg avx512vpopcntdq gfni"
 
 /* Matrix tiles may be hidden by a hypervisor on CPUs that have them: then `sapphirerapids-noamx` stands for all
  * of these. */
-#define AVX512_FP16 V4 " avx512vbmi avx512bf16 avx512fp16"
+#define AVX512_FP16 VBMI " avx512bf16 avx512fp16"
 #define AMX AVX512_FP16 " amx-tile amx-bf16"
-#define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
+#define NO_AMX "-avxvnni,-amx-tile,-amx-bf16,-amx-int8"
 #define EMULATED "+avx512vbmi,+avx512bf16"
 
 /* What the kernels were measured with, arch.def's last but one column: caches of Zen 4, and on two threads of a machine
@@ -49,9 +52,26 @@ static const Arch arches[] = {
 #undef ARCH
 };
 
+/* The row for a CPU that has none of its own; `name` where none is known. */
+static const char *
+arch_of_other(const char *name)
+{
+	static const struct { const char *name, *row; } others[] = {
+#define OTHER(id, of) {id, of},
+#include "../arch.def"
+#undef OTHER
+	};
+
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (!strcmp(others[i].name, name))
+			return others[i].row;
+	return name;
+}
+
 const Arch *
 arch_named(const char *name)
 {
+	name = arch_of_other(name);
 	for (size_t i = 0; i < sizeof arches / sizeof *arches; i++)
 		if (!strcmp(arches[i].name, name))
 			return &arches[i];
