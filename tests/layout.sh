@@ -105,7 +105,7 @@ check "paths of one machine" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|
 check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$' | xargs grep -nE '@@[A-Z0-9]+@@' 2>/dev/null | head -n 10)"
 # Words that the field has another for: CPU, images, L1, L2, L3.
 check "words" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/layout\.sh$' |
-	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level cache' 2>/dev/null | head -n 10)"
+	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level( cache)?' 2>/dev/null | head -n 10)"
 # Transposed, not turned; Winograd; FMA; a code object is no image.
 check "words of code" "$(echo "$files" | grep -E '^(codegen|ir|passes|frontend|runtime)/.*\.([chly]|cu|def)$' |
 	xargs grep -niwE 'turned|minimal filtering|multiply-adds?|RtImage|(processors?|pictures?) (may|of|have|has|is|are)' 2>/dev/null |
