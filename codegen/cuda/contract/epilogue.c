@@ -74,7 +74,7 @@ epilogue_find(Gemm *x, Epilogue *e)
 	Val stop = x->op ? x->op->out[0] : NOVAL;
 	bool narrow = x->op && x->p.mma;
 
-	*e = (Epilogue){.x = x, .leaves.windows = !x->op};
+	*e = (Epilogue){.x = x, .leaves.windows = !x->op, .leaves.repeats = x->op != NULL};
 	for (uint32_t i = c->first; i < c->last; i++) {
 		const Op *op = &c->g->op.at[i];
 
@@ -99,7 +99,8 @@ epilogue_find(Gemm *x, Epilogue *e)
 		}
 	}
 	for (uint32_t k = 0; k < e->leaves.at.n && !x->op; k++)
-		narrow |= dtype_info[val_type(c->g, e->leaves.at.at[k].v)->dtype].bytes == 2;
+		narrow |= !e->leaves.at.at[k].repeats &&
+		          dtype_info[val_type(c->g, e->leaves.at.at[k].v)->dtype].bytes == 2;
 	/* states of 8 columns beside a contraction's sums would not stay in registers */
 	e->vec = narrow && (!e->nred || !x->op) ? 8 : 4;
 }
@@ -469,7 +470,8 @@ cu_epilogue_emit(Gemm *x)
 	epilogue_find(x, e);
 	vectors_choose(e);
 	states_open(e);
-	x->read = (int)e->leaves.at.n * e->vec * e->ahead;
+	e->leaves.vec = e->vec;
+	x->read = cu_leaves_read(&e->leaves) * e->ahead;
 	for (int k = 0; k < e->nred; k++)
 		x->states += red_states(e->red[k]);
 	Rows r = rows_open(x, e->vec, e->columns, e->ahead);

@@ -462,7 +462,7 @@ two_fit(const Gemm *x)
 	for (int k = 0; k < 2; k++) {
 		if (x->x[k].vec == 1)
 			return false;
-		waiting += in_registers(&x->x[k]) ? (int)x->x[k].leaves.at.n * x->x[k].each * 4 : 0;
+		waiting += in_registers(&x->x[k]) ? (cu_leaves_read(&x->x[k].leaves) + 1) / 2 * x->x[k].each : 0;
 	}
 	return cu_gemm_shares(x) && waiting <= 32 && x->read <= (x->states ? 32 : 16);
 }

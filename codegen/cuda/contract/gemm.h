@@ -82,10 +82,10 @@ typedef struct Form {
 } Form;
 
 /* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is computed from
- * windows, if that is asked for, likewise. */
-typedef struct Leaf { Val v; const char *name; const Op *window; bool made; } Leaf; /* made: its name is known */
+ * windows, if that is asked for, likewise; a value that is the same for all neighbours (a row's mean), if that is. */
+typedef struct Leaf { Val v; const char *name; const Op *window; bool made, repeats; } Leaf; /* made: it has a name */
 /* rows > 1: so many are loaded before the first is used, row q of them is meant */
-typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves;
+typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows, repeats; } Leaves;
 /* An operand as it comes into shared memory. */
 typedef struct Operand {
 	int which;               /* 0: A, its lines are m; 1: B, n */
@@ -198,6 +198,7 @@ bool cu_vector_type(DType t);
 bool cu_vector_place(const Type *t, int64_t offset, const Type *like);
 int cu_inner_axis(const Type *t);                 /* of neighbours in memory; -1: there is one element */
 void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
+int cu_leaves_read(const Leaves *l); /* values of a row in registers, by `vec` */
 void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
 void cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);

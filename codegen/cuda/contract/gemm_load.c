@@ -545,6 +545,7 @@ cu_load_open(Gemm *x, Operand *o)
 		cu_line(x->c, "%s ones_%c[%d];", tile_type(&x->p), o->name, o->each);
 		return;
 	}
+	o->leaves.repeats = true;
 	cu_leaves_find(x->c, o->v, o->t, NOVAL, &o->leaves);
 	cu_leaves_open(x->c, &o->leaves, o->vec, o->each);
 	cu_line(x->c, "bool there_%c[%d];", o->name, o->each);

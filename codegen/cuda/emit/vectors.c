@@ -32,6 +32,25 @@ cu_inner_axis(const Type *t)
 }
 
 /* ---------------------------------------------------------------- what is read */
+/* Is a value of type t the same for neighbours of `like`, and another from row to row? */
+static bool
+repeats(const Type *t, const Type *like)
+{
+	int inner = cu_inner_axis(like);
+	bool rows = false;
+
+	if (t->rank != like->rank || inner < 0 || !cu_vector_type((DType)t->dtype))
+		return false;
+	for (int i = 0; i < t->rank; i++) {
+		bool one = t->axis[i].n == 1 && !t->axis[i].mul;
+
+		if (i == inner ? !one : !one && !axis_same(t->axis[i], like->axis[i]))
+			return false;
+		rows |= !one;
+	}
+	return rows;
+}
+
 /* Values in memory of which elementwise ops make v, with elements where those of `like` are. */
 void
 cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
@@ -46,6 +65,8 @@ cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
 	if (!c->inside[v.id] || c->ready[v.id]) {
 		if (cu_vector_place(&i->type, i->offset, like))
 			vec_push(c->a, &l->at, ((Leaf){.v = v}));
+		else if (l->repeats && !cu_input_is_addressed(c, v) && repeats(&i->type, like))
+			vec_push(c->a, &l->at, ((Leaf){.v = v, .repeats = true}));
 		return;
 	}
 	const Op *op = val_op(c->g, v);
@@ -74,9 +95,32 @@ cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
 		bool pairs = dtype_info[dt].bytes == 2;
 
 		f->name = cu_fresh(c, 'x');
+		if (f->repeats) {
+			cu_line(c, "%s %s%s;", cu_memory_type(dt), f->name,
+			        rows > 1 ? arena_printf(c->a, "[%d]", rows) : "");
+			continue;
+		}
 		cu_line(c, "%s %s%s[%d];", pairs ? "unsigned" : cu_memory_type(dt), f->name,
 		        rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", pairs ? vec / 2 : vec);
 	}
+}
+
+int
+cu_leaves_read(const Leaves *l)
+{
+	int n = 0;
+
+	for (uint32_t k = 0; k < l->at.n; k++)
+		n += l->at.at[k].repeats ? 1 : l->vec;
+	return n;
+}
+
+/* The indices of a value that repeats, beside those of the kernel's space. */
+static void
+repeated_at(const Type *t, const Ix *ix, Ix *at)
+{
+	for (int i = 0; i < t->rank; i++)
+		at[i] = t->axis[i].n == 1 && !t->axis[i].mul ? "0" : ix[i];
 }
 
 static const char *
@@ -93,6 +137,13 @@ cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix)
 
 		if (l->at.at[k].made)
 			continue;
+		if (l->at.at[k].repeats) {
+			Ix at[MAX_RANK];
+
+			repeated_at(&i->type, ix, at);
+			cu_line(c, "%s = *%s;", leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, at));
+			continue;
+		}
 		if (l->at.at[k].window)
 			l->at.at[k].name = c->windows(c, l->at.at[k].window, ix, l->vec);
 		else
@@ -108,6 +159,13 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 		const Leaf *f = &l->at.at[k];
 		DType dt = (DType)val_type(c->g, f->v)->dtype;
 
+		if (f->repeats) {
+			Ix at[MAX_RANK];
+
+			repeated_at(val_type(c->g, f->v), ix, at);
+			cu_memo_put(c, f->v, at, cu_cell_let(c, cu_from_memory(c, dt, leaf_at(c, l, f)), dt));
+			continue;
+		}
 		bool pairs = !f->window && dtype_info[dt].bytes == 2;
 		const char *x = arena_printf(c->a, pairs ? "half_at(%s, %s)" : "%s[%s]", leaf_at(c, l, f), lane);
 
