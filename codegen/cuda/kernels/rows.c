@@ -45,7 +45,7 @@ cu_rows_threads(const Graph *g, const Op *op)
 
 	if (count <= SHORT_ROW)
 		return 1;
-	return count <= WARP_ROW && rows >= BLOCK / WARP * cu_machine(g)->budget.blocks ? WARP : BLOCK;
+	return count <= WARP_ROW && rows >= cu_machine(g)->budget.blocks ? WARP : BLOCK;
 }
 
 Late
