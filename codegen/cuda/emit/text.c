@@ -6,6 +6,7 @@
  * added to the arena's address, so that groups of equal structure have one function. */
 #include "../cuda.h"
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -564,12 +565,39 @@ function_of(Cuda *c, const char *before, const char *text, const char *what, boo
 	return (int)p->fn.n - 1;
 }
 
+/* Which part of each value the group's ops ask for, by Val.id: slices ask for what they take. */
+static const double *
+parts_asked(const Cuda *c)
+{
+	const Graph *g = c->g;
+	double *asked = arena_array(c->a, double, g->val.n);
+
+	for (uint32_t i = c->last; i-- > c->first;) {
+		const Op *op = &g->op.at[i];
+		double part = op->nout ? 0 : 1;
+
+		for (int k = 0; !op->dead && k < op->nout; k++)
+			part = fmax(part, cu_value_is_out(c, op->out[k]) ? 1 : asked[op->out[k].id]);
+		for (int k = 0; !op->dead && k < op->nin; k++) {
+			double *in = &asked[op->in[k].id];
+
+			if (op->kind == OP_slice)
+				*in += part * (double)type_elements(val_type(g, op->out[0])) /
+				       (double)type_elements(val_type(g, op->in[0]));
+			else
+				*in = fmax(*in, part);
+		}
+	}
+	return asked;
+}
+
 /* Bytes between the group and memory: of what it reads of others and what it stores, each once; of a table whose rows
- * are taken or added to, these rows. */
+ * are taken or added to, these rows; of what slices alone read, these. */
 static double
 group_bytes(const Cuda *c)
 {
 	const Graph *g = c->g;
+	const double *asked = parts_asked(c);
 	bool *seen = arena_array(c->a, bool, g->val.n);
 	double bytes = c->group >= 0 ? 2.0 * (double)g->group.at[c->group].workspace : 0;
 
@@ -581,11 +609,12 @@ group_bytes(const Cuda *c)
 			bool rows = (op->kind == OP_take && k == 0) ||
 			            (op_has((OpKind)op->kind, T_INPLACE) && (k == 0 || k == op->nin));
 			Val moved = !rows ? v : op->kind == OP_take ? op->out[0] : op->in[1];
+			bool out = cu_value_is_out(c, v);
 
-			if (seen[v.id] || (c->inside[v.id] && !cu_value_is_out(c, v)))
+			if (seen[v.id] || (c->inside[v.id] && !out))
 				continue;
 			seen[v.id] = true;
-			bytes += (double)type_bytes(val_type(g, moved));
+			bytes += (double)type_bytes(val_type(g, moved)) * (out ? 1 : fmin(1, asked[v.id]));
 		}
 	}
 	return bytes;
