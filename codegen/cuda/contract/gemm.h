@@ -71,6 +71,19 @@ cu_parts_at_once(int64_t count)
 	return members;
 }
 
+/* The same of parts of k, of `floats` sums each, which a multiprocessor reads at 64 bytes a cycle: in two levels, each
+ * behind a fence and a ticket, where that is read sooner. */
+static inline int64_t
+cu_parts_members(int64_t count, int64_t floats)
+{
+	enum { BYTES = 64, LEVEL = 1200 };
+	int64_t members = 1, part = floats * 4 / BYTES;
+
+	while (members * members < count)
+		members++;
+	return count * part <= (members + (count + members - 1) / members + 1) * part + LEVEL ? count : members;
+}
+
 /* A contraction in these terms (gemm_form.c). */
 typedef struct Form {
 	const Op *op;

@@ -122,12 +122,94 @@ between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, bool fe
 	}
 }
 
+/* Cycles that a step takes a block alone, and the issue slots of a warp in it: of what a thread brings in 16 bytes at a
+ * time, copied, or computed on the way, with other channels' values in each step where channels are summed. What the
+ * device copies by itself costs nothing. By the machine code of ResNet-50's and ViT's kernels. */
+typedef struct Step { double alone, slots; } Step;
+
+static Step
+step_of(const Op *op, const Form *f, const Load *l, const Tiles *p)
+{
+	bool point = op->kind == OP_matmul || window_is_point(&f->at);
+	Step s = {350, 110};
+
+	for (int k = 0; k < 2; k++) {
+		double units = (double)(k ? p->n : p->m) * WGMMA_DEPTH / 8 / cu_gemm_threads(p);
+		bool window = !point && k == 0, mapped = op->kind == OP_matmul ? f->nb == 0 : !window;
+		double makes = op->kind == OP_conv2d_dw ? p->groups == 1 ? 300 : 150 : window ? 300 : 400;
+
+		s.alone += units * (l->made[k] ? makes : mapped ? 0 : 60);
+		s.slots += units * (l->made[k] ? 80 : mapped ? 0 : 22);
+	}
+	return s;
+}
+
+/* Cycles until few tiles are done, of operands of so many bytes: blocks that share a multiprocessor take turns; parts
+ * of k are joined, and what follows the contraction computed, by one block for each tile. */
+static double
+few_tiles_cycles(const Machine *m, const Op *op, const Form *f, const Load *l, double bytes, const Tiles *p)
+{
+	enum { FIRST = 600, LEVEL = 1200 };
+	double tiles = (double)cu_gemm_tiles(f, p), each = ceil(tiles * p->split / m->sms),
+	       threads = cu_gemm_threads(p),
+	       most = p->m * p->n > 64 * threads || l->made[0] || l->made[1] ? 1 : 2,
+	       beside = fmin(each, p->groups == 1 ? 3 : most);
+	double products = 2.0 * p->m * p->n * WGMMA_DEPTH * m->sms * m->hz / m->rates.group_products,
+	       /* of L2, at twice the rate that a multiprocessor has beside all others */
+	       loads = (double)(p->m + p->n) * WGMMA_DEPTH * m->sms * m->hz / m->rates.cache;
+	int64_t steps = cu_tiles_along(cu_form_count(f->k, f->nk), WGMMA_DEPTH), sums = (int64_t)p->m * p->n,
+	        members = cu_parts_members(p->split, sums);
+	double behind = 1500 + 50.0 * (double)sums / threads, part = (double)sums * 4 / 64;
+	Step s = step_of(op, f, l, p);
+	double round = fmax(fmax(s.alone, beside * threads / WARP / 4 * s.slots), beside * fmax(products, loads)),
+	       busy = FIRST + (double)(cu_tiles_along(steps, p->split) + p->stages - 2) * round;
+
+	if (p->split == 1)
+		return fmax(ceil(each / beside) * (busy + behind), bytes / m->rates.bytes * m->hz);
+	double join = (double)(1 + members) * part + LEVEL, moved = bytes + 2.0 * p->split * tiles * (double)sums * 4;
+
+	if (members < p->split)
+		join += (double)(1 + cu_tiles_along(p->split, (int)members)) * part + LEVEL;
+	return fmax(ceil(each / beside) * busy, moved / m->rates.bytes * m->hz) + join + behind;
+}
+
+/* Of the tiles from all[i] on, where none of them fills the machine, that and those parts of k which are done first. */
+static Tiles
+few_tiles(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, const Load *l, const Tiles *all, int i)
+{
+	const Machine *m = cuda_machine(NULL, cx->arch);
+	int64_t steps = cu_tiles_along(cu_form_count(f->k, f->nk), WGMMA_DEPTH);
+	double least = INFINITY,
+	       bytes = (double)(type_bytes(val_type(g, op->in[0])) + type_bytes(val_type(g, op->in[1])));
+	Tiles best = all[i];
+
+	for (; i < 4; i++) {
+		Tiles t = all[i];
+		int64_t tiles = cu_gemm_tiles(f, &t), most = f->classes ? 1 : (t.groups == 1 ? 3 : 2) * m->sms / tiles;
+
+		for (t.split = 1; t.split <= most && t.split * 2 <= steps + 1; t.split++) {
+			double time = few_tiles_cycles(m, op, f, l, bytes, &t);
+
+			if (t.split > 1 && t.split * tiles * t.m * t.n * 4 > cu_machine(g)->budget.l2)
+				break;
+			if (time < (t.m * t.n < best.m * best.n ? 1.03 : 0.97) * least) {
+				least = fmin(time, least);
+				best = t;
+			}
+		}
+		if (tiles >= m->sms)
+			break;
+	}
+	return best;
+}
+
 /* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one
  * as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps to what comes
- * before and behind. l: does the group leave registers for 128 sums of a thread? parts: k may be split. */
+ * before and behind. l: does the group leave registers for 128 sums of a thread? parts: k may be split;
+ * *few: they are, as far as they shall. */
 static const char *
 declines(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, bool parts, Tiles *p,
-         double *ratio)
+         double *ratio, bool *few)
 {
 	static const Tiles all[] = {{true, 128, 256, WGMMA_DEPTH, 4, 8, 1, 1, 2, false, false},
 	                            {true, 128, 128, WGMMA_DEPTH, 3, 8, 1, 1, 2, false, false},
@@ -146,10 +228,20 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load
 		return "an operand's rows hold no whole chunks of 16 bytes, nor, in memory, of 8, or 4 of a matrix";
 	if (m <= WGMMA_ROWS / 2 || n <= WGMMA_ROWS / 2)
 		return "the result is narrower than half a tile";
-	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
-	       || (!parts && cu_gemm_tiles(&f, &all[i]) < cu_machine(g)->budget.blocks)))
+	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2))
+		i++;
+	int widest = i;
+
+	while (i < 3 && !parts && cu_gemm_tiles(&f, &all[i]) < cu_machine(g)->budget.blocks)
 		i++;
 	*p = all[i];
+	int64_t sms = cuda_machine(NULL, cx->arch)->sms, tiles = cu_gemm_tiles(&f, p);
+
+	/* parts of k also where the smallest tiles leave half the machine idle; of operands that are computed on the
+	 * way there alone, as each tile computes its own */
+	*few = !f.classes && (parts && !l->made[0] && !l->made[1] ? tiles < sms : !parts && 2 * tiles < sms);
+	if (*few)
+		*p = few_tiles(g, op, cx, &f, l, all, widest);
 	return NULL;
 }
 
@@ -157,10 +249,10 @@ static const char *
 wgmma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
 {
 	Form f = cu_form(g, op);
-	bool along_k;
-	const char *why = declines(g, group, op, cx, l, cu_gemm_has_parts(op, &f, l), p, value);
+	bool along_k, few = false;
+	const char *why = declines(g, group, op, cx, l, cu_gemm_has_parts(op, &f, l), p, value, &few);
 
-	if (!why) {
+	if (!why && !few) {
 		cu_gemm_parts(g, op, &f, l, p);
 		/* where products bind: what is made on its way in is made for each tile across */
 		if (*value >= 1 && p->n >= 128 && !l->made[0] && !l->made[1] &&

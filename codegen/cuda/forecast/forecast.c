@@ -34,8 +34,8 @@ typedef struct Work {
 	Tiles p;
 	int warps;
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
-	/* values that a thread of the last block adds up one after the other: of columns, of parts of k */
-	double finished, parts;
+	/* values that a thread of the last block adds up one after the other: of columns, of parts of k by level */
+	double finished, parts[2];
 	double steps;            /* of a recurrence, 0: it is none */
 	bool from_l2;            /* its weights are more than an L1 keeps, and no block holds them */
 	double exchanged;        /* bytes that blocks which hold them read of each other, through the L2 */
@@ -159,8 +159,8 @@ turns(const Work *w, SassLoop l)
 		return at_least_one(w->finished / (i.loads > 2 ? i.loads / (i.loads % 3 ? 1 : 3) : 1));
 	if (w->gemm && i.products)
 		return i.nested_products ? 1 : w->rounds;
-	if (w->gemm && i.strong)
-		return 1; /* parts of k: the tail's */
+	if (w->gemm && i.strong) /* parts of k: the tail's, but for what comes before each level */
+		return i.nested && !i.products && w->parts[1] > 0 ? 2 : 1;
 	if (w->gemm && i.shared && (i.stores || i.loads))
 		return at_least_one(i.nested ? slabs(w) : w->elements / (i.shared_bytes / 4) / slabs(w));
 	if (w->gemm && i.shared && !i.nested) /* sums of a column, over the threads that have it */
@@ -302,17 +302,36 @@ adds_parts(const Work *w, SassLoop l, const Inside *i)
 	return l.first < w->c->body && i->strong && !i->nested && !i->products;
 }
 
+/* A thread's loads of such loops, a turn of each. */
 static double
-turns_of_parts(const Work *w)
+loads_of_parts(const Work *w)
 {
-	double each = (double)w->p.m * w->p.n / (4.0 * WARP * w->warps), loads = 0;
+	double loads = 0;
 
 	for (uint32_t k = 0; k < w->c->loop.n; k++) {
 		Inside i = inside_of(w, w->c->loop.at[k]);
 
 		loads += adds_parts(w, w->c->loop.at[k], &i) ? i.loads : 0;
 	}
-	return loads > 0 ? at_least_one(ceil(w->parts * each / loads)) : 1;
+	return loads;
+}
+
+static double
+turns_of_parts(const Work *w, double loads)
+{
+	double each = (double)w->p.m * w->p.n / (4.0 * WARP * w->warps), turns = 0;
+
+	for (int l = 0; l < 2 && loads > 0 && w->parts[l] > 0; l++)
+		turns += at_least_one(ceil(w->parts[l] * each / loads));
+	return turns > 0 ? turns : 1;
+}
+
+/* Cycles that a multiprocessor takes to read what all threads of a block load of L2, 16 bytes each: alone it has twice
+ * what it has beside all others. */
+static double
+read_of_l2(const Work *w, double loads)
+{
+	return loads * 16 * WARP * w->warps / (2 * w->m->rates.cache / w->m->sms / w->m->hz);
 }
 
 /* Functions that are called, to add up what blocks left: once for each call. */
@@ -335,14 +354,17 @@ tail_of(const Work *w)
 		walk(w, &x, from, to, 1, &loads, false);
 		tail += x.t;
 	}
-	for (uint32_t k = 0; k < c->loop.n && w->gemm && w->p.split > 1; k++) { /* parts of k, one after the other */
+	double all = w->gemm && w->p.split > 1 ? loads_of_parts(w) : 0;
+
+	for (uint32_t k = 0; k < c->loop.n && all > 0; k++) { /* parts of k, one after the other */
 		Inside i = inside_of(w, c->loop.at[k]);
 		Walk x = {0};
 
 		if (!adds_parts(w, c->loop.at[k], &i))
 			continue;
 		walk(w, &x, c->loop.at[k].first, c->loop.at[k].last + 1, 1, &loads, true);
-		tail += (x.t + cu_sass_latency(SASS_ATOMG, w->hopper)) * turns_of_parts(w);
+		tail += fmax(x.t + cu_sass_latency(SASS_ATOMG, w->hopper), read_of_l2(w, i.loads)) *
+		        turns_of_parts(w, all);
 	}
 	return tail;
 }
@@ -513,7 +535,10 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 		int64_t rows = cu_parts_at_once(cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m));
 
 		w->finished = (double)(rows * w->p.n) / ((double)WARP * w->warps);
-		w->parts = (double)cu_parts_at_once(w->p.split);
+		int64_t members = cu_parts_members(w->p.split, (int64_t)w->p.m * w->p.n);
+
+		w->parts[0] = (double)members;
+		w->parts[1] = members < w->p.split ? (double)((w->p.split + members - 1) / members) : 0;
 	}
 	w->finished += columns_finished(w, g, kernel, k->group);
 }

@@ -12,10 +12,8 @@
 typedef struct Levels { int64_t members, sets; } Levels; /* of a set; sets == 1: all at once */
 
 static Levels
-levels_of(int64_t count)
+levels_of(int64_t count, int64_t members)
 {
-	int64_t members = cu_parts_at_once(count);
-
 	return (Levels){members, members ? (count + members - 1) / members : 1};
 }
 
@@ -44,7 +42,7 @@ few_of(const Tiles *p, int64_t rows)
 static Levels
 levels_of_states(const Tiles *p, int64_t tiles)
 {
-	return few_of(p, tiles) ? (Levels){tiles, 1} : levels_of(tiles);
+	return levels_of(tiles, few_of(p, tiles) ? tiles : cu_parts_at_once(tiles));
 }
 
 static int64_t
@@ -187,7 +185,7 @@ cu_parts_join(Gemm *x)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
-	Levels l = levels_of(p->split);
+	Levels l = levels_of(p->split, cu_parts_members(p->split, (int64_t)p->m * p->n));
 	int64_t tiles = cu_gemm_tiles(&x->f, p), size = (int64_t)p->m * p->n;
 	Ix number = linear(c, linear(c, x->number_b, x->row_tiles, x->tile_m), x->col_tiles, x->tile_n);
 	Ix ticket = cu_ix_mul(c, number, cu_ix_k(c, tickets_of(&l))),
