@@ -8,7 +8,7 @@
  * reductions (finish.c). */
 #include "../contract/gemm.h"
 
-enum { AHEAD = 2 }; /* rows of a thread that are under way */
+enum { AHEAD = 2 }; /* rows of a thread that are under way, at least */
 
 static int64_t
 rows_of(const Type *t)
@@ -103,6 +103,34 @@ cu_columns_workspace(const Graph *g, const Op *red, const Params *p)
 	return (cu_states_bytes(g, red->group, &f, &t) + 63) / 64 * 64 + cu_windows_workspace(g, red->group);
 }
 
+/* Rows of a thread that are under way: as many as registers hold of what the group reads at full size, beside what it
+ * computes, so that a small tensor's rows come in few turns. */
+static int
+ahead_of(const Graph *g, int group, const Type *t)
+{
+	bool *seen = arena_array(g->arena, bool, g->val.n);
+	bool costly = has_windows(g, group);
+	int tensors = 0;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		costly |= op_has((OpKind)op->kind, T_RANDOM);
+		for (int k = 0; k < op->nin; k++) {
+			const ValInfo *v = val_info(g, op->in[k]);
+
+			if (seen[op->in[k].id] || type_elements(&v->type) != type_elements(t) ||
+			    (v->op != UINT32_MAX && val_op(g, op->in[k])->group == group))
+				continue;
+			seen[op->in[k].id] = true;
+			tensors++;
+		}
+	}
+	return costly || tensors > 2 ? AHEAD : tensors == 2 ? 2 * AHEAD : 4 * AHEAD;
+}
+
 bool
 cu_columns_select(const Graph *g, int group, const Op *red)
 {
@@ -119,7 +147,7 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 		p.n *= 2;
 	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < full)
 		p.m /= 2;
-	Params q = {FAMILY_cuda_columns, .cuda_columns = {p.m, p.n, AHEAD}};
+	Params q = {FAMILY_cuda_columns, .cuda_columns = {p.m, p.n, ahead_of(g, group, t)}};
 
 	gr->kernel = space_text(g->arena, &q);
 	gr->workspace = cu_columns_workspace(g, red, &q);
