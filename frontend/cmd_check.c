@@ -146,6 +146,24 @@ print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, 
 	buf_printf(out, "}\n");
 }
 
+/* What would help: no batch makes parameters and the optimizer's state smaller. */
+static void
+print_too_large(const Module *m, int64_t memory, Buf *out)
+{
+	double states = 0;
+
+	for (uint32_t i = 0; i < m->state.n; i++)
+		states += (double)type_bytes(&m->state.at[i].type);
+	buf_printf(out, ": does not fit; ");
+	if (states <= (double)memory) {
+		buf_printf(out, "use a smaller --batch\n");
+		return;
+	}
+	buf_printf(out, "parameters and the optimizer's state alone are ");
+	print_bytes(out, (int64_t)states);
+	buf_printf(out, "\n");
+}
+
 static void
 print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget,
              Buf *out)
@@ -165,7 +183,10 @@ print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, in
 	print_bytes(out, peak);
 	buf_printf(out, " planned, this machine has ");
 	print_bytes(out, memory);
-	buf_printf(out, peak <= memory ? ": fits\n" : ": does not fit; use a smaller --batch\n");
+	if (peak <= memory)
+		buf_printf(out, ": fits\n");
+	else
+		print_too_large(m, memory, out);
 	if (budget)
 		buf_printf(out, "budget: %s\n", budget);
 }

@@ -93,6 +93,13 @@ for feature in bmi lzcnt movbe; do # whatever LLVM may take for the level is ask
 	"$dir/level" info >"$dir/out" 2>&1 || break
 	t "a machine that hides $feature" 1 "needs $feature;" env MANTOU_WITHOUT=$feature "$dir/level" info
 done
+cat >"$dir/large.net" <<'END'
+const width = 1000000
+model large(x: f32[N, 1000], label: i32[N]) { loss cross_entropy(x |> dense(width, bias = false) |> relu |> dense(3), label) }
+train { batch = 16  optimizer = sgd(0.1) }
+END
+t "no batch is small enough" 0 "does not fit; parameters and the optimizer's state alone are [0-9.]+ TiB$" "$mantou" check -D width=1000000000 "$dir/large.net"
+t "a smaller batch fits" 0 'does not fit; use a smaller --batch$' "$mantou" check -D width=10 --batch 1000000000 "$dir/large.net"
 t "unknown pass" 2 "did you mean 'fuse'" "$mantou" check --disable fuze "$net"
 ok "each is named once" sh -c "'$mantou' check --disable xyzzy '$net' 2>&1 | grep 'there are' | sed 's/.*there are //' | tr -d ' ' | tr ',' '\n' | sort | uniq -d | wc -l | grep -qx 0"
 t "required pass" 2 'nothing runs without' "$mantou" check --disable autodiff "$net"
