@@ -209,6 +209,9 @@ typedef struct TargetLayout {
 	/* Numbers of neighbouring channels that kernels of this convolution load at once, where a pixel has whole
 	 * chunks of them; 1: one by one. cx: the type that operands will have. */
 	int (*chunk)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
+	/* Outputs of a convolution of f32 that a kernel computes in the time of one: with fewer its lanes are empty.
+	 * NULL hook: one. */
+	int (*outputs)(const struct Target *t, const Graph *g);
 	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its
 	 * kernels read and write rows, all of them. */
 	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);

@@ -123,6 +123,14 @@ cpu_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	return true;
 }
 
+/* Lanes of the vectors that products of few columns take (set_lanes). */
+static int
+cpu_outputs(const Target *t, const Graph *g)
+{
+	(void)t;
+	return machine_of(g)->vector_bytes / 4 / (gemm_halves(g) ? 2 : 1);
+}
+
 /* Shares that this target's kernels reach of the machine's rates. Row-major activations have kernels too, of plain
  * loops: these wait for their own chains, poolings gather. */
 static double
@@ -578,6 +586,7 @@ const Target cpu_target = {
 	.here.word = cpu_machine_word,
 	.layout.images = cpu_conv_layout,
 	.layout.time = cpu_layout_time,
+	.layout.outputs = cpu_outputs,
 	.narrow.mixed = cpu_mixed_dtype,
 	.narrow.packs = cpu_packs,
 	.narrow.takes = cpu_takes,

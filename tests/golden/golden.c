@@ -10,6 +10,7 @@
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  * ; strides: attention:0213 what kernels of this composite operator take an operand or result to lie like, beside rows
  *   ; chunk: 8                numbers of neighbouring channels that its convolutions load at once
+ *   ; outputs: 8              outputs of a convolution that it computes in the time of one
  *   ; times: W P              a convolution or pooling takes it W us in that layout, P us row-major; a copy 6 ns a byte
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
  * ; prologues: OP,OP:N,OP:N+ contractions of the stand-in target that make operands themselves, each element once or N
@@ -87,7 +88,7 @@ typedef struct StandIn {
 	Target t;
 	const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2];
 	double spare;
-	int chunk;
+	int chunk, outputs;
 	Machine machine;
 } StandIn;
 
@@ -135,6 +136,13 @@ stand_in_chunk(const Target *t, const Graph *g, const Op *op, const SelectCx *cx
 {
 	(void)g, (void)op, (void)cx;
 	return ((const StandIn *)t)->chunk;
+}
+
+static int
+stand_in_outputs(const Target *t, const Graph *g)
+{
+	(void)g;
+	return ((const StandIn *)t)->outputs;
 }
 
 static double
@@ -319,6 +327,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.layout.time = s->times ? stand_in_time : NULL;
 	s->chunk = command(g, "chunk", 0) ? atoi(command(g, "chunk", 0)) : 1;
 	s->t.layout.chunk = stand_in_chunk;
+	s->outputs = command(g, "outputs", 0) ? atoi(command(g, "outputs", 0)) : 1;
+	s->t.layout.outputs = stand_in_outputs;
 	if (command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined"))
 		s->t.traits |= TARGET_joins_launches;
 	if (command(g, "packs", 0) && !strcmp(command(g, "packs", 0), "parameters"))

@@ -413,7 +413,7 @@ picked(Emit *e, V a, V b, const int *lane)
 
 /* `wide` columns, a power of two, become rows one after the other by log2 rounds of a perfect shuffle, or back. */
 static void
-columns_turn(Emit *e, V *v, int wide, bool back)
+columns_transpose(Emit *e, V *v, int wide, bool back)
 {
 	V next[COLUMNS];
 	int lane[2][COLUMNS];
@@ -490,7 +490,7 @@ store_columns(Emit *e, V base, DType dt, Off o, const Cell *cell, int n)
 		for (int k = 0; k < c.wide; k++)
 			v[k] = c.first[chunk] + k < n ? cell_vec(e, cell[c.first[chunk] + k])
 			                              : LLVMGetUndef(LLVMTypeOf(v[0]));
-		columns_turn(e, v, c.wide, false);
+		columns_transpose(e, v, c.wide, false);
 		for (int k = 0; k < c.wide; k++) {
 			/* what a vector of rows that touch has beyond its own is overwritten by the next */
 			if (c.filled < e->W && (!c.touch || k == c.wide - 1))
@@ -517,7 +517,7 @@ load_columns(Emit *e, V base, DType dt, Off o, Cell *cell, int n)
 			v[k] = rows_close(e, load_at(e, base, dt, columns_at(e, o, &c, chunk, k)).v, &c, n, true);
 			e->mask = all;
 		}
-		columns_turn(e, v, c.wide, true);
+		columns_transpose(e, v, c.wide, true);
 		for (int k = 0; k < c.wide && c.first[chunk] + k < n; k++)
 			cell[c.first[chunk] + k] = cell_of(v[k], true, dt);
 	}

@@ -93,7 +93,7 @@ is_stored(const Map *m, const LeafAccess *l)
 /* A transposition: operands lie side by side along one loop, `lanes`, and results along another, `side`. Operands that
  * do not walk `lanes` may lie as they like: one number serves all of its lanes. */
 static bool
-map_turns(const Map *m, const Nest *n, int *lanes, int *side)
+map_transposes(const Map *m, const Nest *n, int *lanes, int *side)
 {
 	enum { FEW = 8, SMALL = 4096 };
 
@@ -123,7 +123,7 @@ map_turns(const Map *m, const Nest *n, int *lanes, int *side)
 
 /* Lanes are rows of the results: `count` elements of each from `first` on. */
 static void
-turn_block(Emit *e, Map *m, V first, int count)
+transpose_block(Emit *e, Map *m, V first, int count)
 {
 	Cell *c = arena_array(e->arena, Cell, m->nout * count);
 
@@ -142,7 +142,7 @@ turn_block(Emit *e, Map *m, V first, int count)
 }
 
 static void
-turn_lane(Emit *e, void *cx, Ix i, int u)
+transpose_lane(Emit *e, void *cx, Ix i, int u)
 {
 	Map *m = cx;
 	int64_t n = 1, rest;
@@ -154,9 +154,9 @@ turn_lane(Emit *e, void *cx, Ix i, int u)
 	loop_set(e, m->last, i, m->ix);
 	if (n > rest)
 		LOOP(e, at, k64(e, 0), k64(e, n - rest), e->W)
-			turn_block(e, m, at, e->W);
+			transpose_block(e, m, at, e->W);
 	if (rest)
-		turn_block(e, m, k64(e, n - rest), (int)rest);
+		transpose_block(e, m, k64(e, n - rest), (int)rest);
 }
 
 /* Lanes along the reduced axis instead (see eval_contract_dot)? */
@@ -194,25 +194,25 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
 	nest_build(gc, &n, 0);
 	int lanes, side;
-	bool turns = !dot && !shift && map_turns(m, &n, &lanes, &side) && !loop_marked(&n, &n.loop[side]);
+	bool transposes = !dot && !shift && map_transposes(m, &n, &lanes, &side) && !loop_marked(&n, &n.loop[side]);
 
-	if (!dot && !turns)
+	if (!dot && !transposes)
 		nest_lanes(&n, nest_crossed(&n));
-	const LeafAccess *crossed = dot || turns ? NULL : nest_crossed(&n);
-	int nouter = turns ? 0 : nest_order(&n, crossed, outer);
+	const LeafAccess *crossed = dot || transposes ? NULL : nest_crossed(&n);
+	int nouter = transposes ? 0 : nest_order(&n, crossed, outer);
 
-	for (int i = 0; turns && i < n.nloop; i++)
+	for (int i = 0; transposes && i < n.nloop; i++)
 		if (i != lanes && i != side)
 			outer[nouter++] = &n.loop[i];
-	m->side = turns ? &n.loop[side] : NULL;
-	m->last = turns ? &n.loop[lanes] : n.nloop ? &n.loop[n.nloop - 1] : NULL;
+	m->side = transposes ? &n.loop[side] : NULL;
+	m->last = transposes ? &n.loop[lanes] : n.nloop ? &n.loop[n.nloop - 1] : NULL;
 	int fn = kernel_begin(gc, e, part, &fresh);
 	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0,
 	        task = n.machine->budget.task;
 
 	for (int i = 0; i < nouter; i++)
 		rows *= loop_full(&n, outer[i]);
-	if (turns) { /* a task reads lines along lanes, and writes whole ones */
+	if (transposes) { /* a task reads lines along lanes, and writes whole ones */
 		cost *= loop_full(&n, m->side);
 		piece = (task / cost + 63) / 64 * 64;
 	} else if (rows < FEW_ROWS && full * rows * cost > 4 * task) { /* in whole vectors */
@@ -227,7 +227,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
 
 	t.crossed = crossed != NULL;
-	if (!m->store && !crossed && !turns && !nouter && m->last && !t.rows.mul) /* one loop, in the order of memory */
+	if (!m->store && !crossed && !transposes && !nouter && m->last && !t.rows.mul) /* in memory order */
 		t.rows.each = t.rows.grain * (t.npiece > 1 ? t.piece : full);
 	if (fresh) {
 		TaskAt at = tasks_open(e, &n, &t, m->ix);
@@ -235,8 +235,8 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 		m->shift_axis = shift_axis;
 		if (shift)
 			m->shift_v = shift(e, shift_cx);
-		if (turns) {
-			lane_loop(e, at.lo, at.hi, 1, turn_lane, m);
+		if (transposes) {
+			lane_loop(e, at.lo, at.hi, 1, transpose_lane, m);
 		} else if (!m->last) {
 			map_at(e, m, m->ix);
 		} else if (dot || full < 2) {
