@@ -151,7 +151,8 @@ cu_gemm_parts(const Graph *g, const Op *op, const Form *f, const Load *l, Tiles 
 	split = split > steps / each ? steps / each : split;
 	while (split > 1 && split * tiles * p->m * p->n * 4 > b->l2)
 		split--;
-	if (split > 1 && cu_gemm_has_parts(op, f, l) && !f->classes)
+	/* sums too short for parts have some where most of the machine would be idle */
+	if (split > 1 && (cu_gemm_has_parts(op, f, l) || 4 * tiles <= b->blocks) && !f->classes)
 		p->split = (int)split;
 }
 

@@ -236,10 +236,13 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load
 		i++;
 	*p = all[i];
 	int64_t sms = cuda_machine(NULL, cx->arch)->sms, tiles = cu_gemm_tiles(&f, p);
+	Tiles halves = *p;
 
-	/* parts of k also where the smallest tiles leave half the machine idle; of operands that are computed on the
-	 * way there alone, as each tile computes its own */
-	*few = !f.classes && (parts && !l->made[0] && !l->made[1] ? tiles < sms : !parts && 2 * tiles < sms);
+	cu_gemm_parts(g, op, &f, l, &halves);
+	/* of operands that are computed on the way only where half the machine would be idle, as each tile computes its
+	 * own */
+	*few = !f.classes &&
+	       (parts && !l->made[0] && !l->made[1] ? tiles < sms : 2 * tiles * halves.split < sms);
 	if (*few)
 		*p = few_tiles(g, op, cx, &f, l, all, widest);
 	return NULL;
