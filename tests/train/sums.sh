@@ -26,6 +26,8 @@ END
 }
 sums "squares of 7,840 numbers" "mse(h, x)" 0 "dense(784)"
 sums "a function of each" "sum(abs(sigmoid(h))) / 100" 0 "dense(784)"
+sums "two lanes of a vector" "mean(softplus(sigmoid(h * 30)))" 2 \
+	"dense(1216) |> reshape([N, 32, 19, 2]) |> resize([11, 2], mode = \"bilinear\")"
 sums "behind a bias by channels" "mean(square(h))" 4 "reshape([N, 1, 8, 8]) |> conv2d(16, 3, pad = 1)"
 
 # Half of what a rectifier gives is zero: 8,192 equal differences from the first element, added one after the other,

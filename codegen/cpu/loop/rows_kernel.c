@@ -223,15 +223,15 @@ phase_end(Rk *r, int u, const Ix *ix, const int *ws)
 	}
 }
 
-/* Elements of a reduction that one accumulator adds up, one after the other. */
+/* Elements of a reduction that one accumulator adds up, one after the other: of a short loop not all lanes do. */
 static int64_t
 chain_of(const Rk *r, const Red *d)
 {
-	int64_t n = 1;
+	int64_t n = 1, lanes = (int64_t)r->e->W * r->unroll, last = loop_full(r->n, r->rl[r->nr - 1]);
 
 	for (int j = 0; j < d->t->rank; j++)
 		n *= d->mask >> j & 1 ? d->t->axis[j].n : 1;
-	return n / (r->partial ? r->npiece : 1) / (r->kept_lanes ? 1 : (int64_t)r->e->W * r->unroll);
+	return n / (r->partial ? r->npiece : 1) / (r->kept_lanes ? 1 : last < lanes ? last : lanes);
 }
 
 static void
