@@ -71,7 +71,7 @@ for net in tests/train/*.net; do
 	done
 	for precision in bf16 f16; do
 		for form in keep nothing; do
-			"$mantou" build "$net" --precision $precision --disable $([ $form = keep ] && echo keep,winograd || echo winograd) -o "$dir/$m.narrow" >"$dir/out" 2>&1 || bad "build $m --precision $precision"
+			"$mantou" build "$net" --precision $precision --disable $([ $form = keep ] && echo prepack,winograd || echo winograd) -o "$dir/$m.narrow" >"$dir/out" 2>&1 || bad "build $m --precision $precision"
 			"$dir/$m.narrow" eval --synthetic --weights "$dir/$m.a.st" --json >"$dir/$form.narrow" 2>&1
 		done
 		if grep -q '"loss"' "$dir/keep.narrow" && cmp -s "$dir/keep.narrow" "$dir/nothing.narrow"; then good; else bad "$m --precision $precision: what evaluation keeps changes it: $(cat "$dir/keep.narrow" "$dir/nothing.narrow" | tr '\n' ' ' | head -c 300)"; fi
