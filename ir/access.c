@@ -4,12 +4,6 @@
 #include "access.h"
 #include "rules.h"
 
-static bool
-is_one(Axis a)
-{
-	return a.n == 1 && !a.mul;
-}
-
 static AxisAccess
 same(int axis)
 {

@@ -38,6 +38,7 @@ int64_t dtype_saturate(DType t, int64_t x);    /* an attribute's number as one o
  * 0. */
 typedef struct Axis { int64_t n; int32_t mul, div; } Axis;
 static inline Axis axis(int64_t n) { return (Axis){.n = n, .mul = 0, .div = 1}; }
+static inline bool is_one(Axis a) { return a.n == 1 && !a.mul; } /* a 1 that no number of examples changes */
 static inline bool axis_same(Axis a, Axis b) { return a.n == b.n && a.mul == b.mul && (!a.mul || a.div == b.div); }
 
 /* dtype, logical shape and physical layout. perm lists the logical axes from the outermost to the innermost in memory

@@ -78,9 +78,7 @@ ordered_otherwise(const Graph *g, Val v, const Target *target)
 	if (!target->layout.images || val_op(g, v)->kind == OP_load || !target->layout.images(target, &t, t.perm))
 		return false;
 	for (int i = 0; i < t.rank; i++) {
-		Axis a = t.axis[t.perm[i]];
-
-		if (a.n == 1 && !a.mul)
+		if (is_one(t.axis[t.perm[i]]))
 			continue;
 		if (t.perm[i] < last)
 			return true;

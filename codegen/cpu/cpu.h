@@ -489,7 +489,6 @@ uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
 int red_states(const Op *op);                           /* values of a reduction's state between kernels */
 static inline int64_t align64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; } /* to the next cache line */
-static inline bool is_one(Axis a) { return a.n == 1 && !a.mul; }
 int64_t kept_elements(const Type *t, uint32_t reduced);
 int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
 /* v's axes are t's kept ones? axis of v -> axis of t */

@@ -34,12 +34,6 @@ cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill)
 }
 
 /* ---------------------------------------------------------------- views */
-static bool
-is_one(Axis a)
-{
-	return a.n == 1 && !a.mul;
-}
-
 /* The row-major number within a block is taken apart again. */
 static void
 reshape_index(Cuda *c, const Type *from, int j0, int j, const Type *to, int i0, int i, const Ix *ix, Ix *in)
