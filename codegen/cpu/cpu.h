@@ -190,6 +190,8 @@ void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]); /* in elements, by 
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
+/* v, w vectors of w lanes: lane i of vector k changes places with lane k of vector i. */
+void lanes_transpose(const Llvm *l, LLVMBuilderRef b, V *v, int w);
 /* n cells whose lanes are rows of elements side by side: cell k of lane l belongs at o + k + l * o.c. Loading says
  * false, and does nothing, where lanes are masked or rows have another shape than vectors can take apart. */
 void store_columns(Emit *e, V base, DType dt, Off o, const Cell *cell, int n);

@@ -86,28 +86,9 @@ copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	}
 }
 
-/* One stage of the transposition of w vectors: blocks of d elements change sides. */
-static void
-turn_stage(const Llvm *l, LLVMBuilderRef b, V *v, int w, int d)
-{
-	for (int i = 0; i < w; i++) {
-		V first = v[i], second, low[64], high[64];
-
-		if (i & d)
-			continue;
-		second = v[i + d];
-		for (int x = 0; x < w; x++) {
-			low[x] = LLVMConstInt(l->i32, (unsigned long long)(x & d ? w + x - d : x), 0);
-			high[x] = LLVMConstInt(l->i32, (unsigned long long)(x & d ? w + x : x + d), 0);
-		}
-		v[i] = LLVMBuildShuffleVector(b, first, second, LLVMConstVector(low, (unsigned)w), "");
-		v[i + d] = LLVMBuildShuffleVector(b, first, second, LLVMConstVector(high, (unsigned)w), "");
-	}
-}
-
-/* void turn_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not there
- * give zeros. A function of its own, once in a module: hundreds of shuffles, which every packing kernel would compile
- * again. */
+/* void transpose_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not
+ * there give zeros. A function of its own, once in a module: hundreds of shuffles, which every packing kernel would
+ * compile again. */
 V
 transpose_block(Llvm *l, int w)
 {
@@ -136,8 +117,7 @@ transpose_block(Llvm *l, int w)
 		LLVMSetAlignment(x, 4);
 		v[i] = LLVMBuildSelect(b, ok, x, LLVMConstNull(vt), "");
 	}
-	for (int d = 1; d < w; d *= 2)
-		turn_stage(l, b, v, w, d);
+	lanes_transpose(l, b, v, w);
 	for (int i = 0; i < w; i++) {
 		V off = LLVMBuildMul(b, row, LLVMConstInt(l->i64, (unsigned)i, 0), "");
 

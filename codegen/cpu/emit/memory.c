@@ -400,6 +400,32 @@ store_at(Emit *e, V base, DType dt, Off o, Cell c)
 /* A vector's lanes are rows of a few elements; cell k holds element k of each. In memory elements lie side by side. */
 enum { COLUMNS = 64 };
 
+/* One stage of the transposition of w vectors: blocks of d elements change sides. */
+static void
+transpose_stage(const Llvm *l, LLVMBuilderRef b, V *v, int w, int d)
+{
+	for (int i = 0; i < w; i++) {
+		V first = v[i], second, low[64], high[64];
+
+		if (i & d)
+			continue;
+		second = v[i + d];
+		for (int x = 0; x < w; x++) {
+			low[x] = LLVMConstInt(l->i32, (unsigned long long)(x & d ? w + x - d : x), 0);
+			high[x] = LLVMConstInt(l->i32, (unsigned long long)(x & d ? w + x : x + d), 0);
+		}
+		v[i] = LLVMBuildShuffleVector(b, first, second, LLVMConstVector(low, (unsigned)w), "");
+		v[i + d] = LLVMBuildShuffleVector(b, first, second, LLVMConstVector(high, (unsigned)w), "");
+	}
+}
+
+void
+lanes_transpose(const Llvm *l, LLVMBuilderRef b, V *v, int w)
+{
+	for (int d = 1; d < w; d *= 2)
+		transpose_stage(l, b, v, w, d);
+}
+
 static V
 picked(Emit *e, V a, V b, const int *lane)
 {
@@ -411,13 +437,18 @@ picked(Emit *e, V a, V b, const int *lane)
 	                              LLVMConstVector(index, (unsigned)e->W), "");
 }
 
-/* `wide` columns, a power of two, become rows one after the other by log2 rounds of a perfect shuffle, or back. */
+/* `wide` columns, a power of two, become rows one after the other by log2 rounds of a perfect shuffle, or back; as many
+ * as there are lanes are a transposition, whose stages are cheaper. */
 static void
 columns_transpose(Emit *e, V *v, int wide, bool back)
 {
 	V next[COLUMNS];
 	int lane[2][COLUMNS];
 
+	if (wide == e->W) {
+		lanes_transpose(e->l, here(e), v, wide);
+		return;
+	}
 	for (int i = 0; i < e->W; i++)
 		for (int half = 0; half < 2; half++)
 			lane[half][i] = back ? 2 * i + half : half * e->W / 2 + i / 2 + (i % 2 ? e->W : 0);
@@ -434,10 +465,7 @@ columns_transpose(Emit *e, V *v, int wide, bool back)
 
 /* How n columns of rows that stand `stride` elements apart go through vectors: rows that touch, several to a vector,
  * `wide` columns of each in registers; else a vector for each row, twice where a row has more columns than lanes. */
-typedef struct Columns {
-	int wide, filled, chunks, first[2];
-	bool touch;
-} Columns;
+typedef struct Columns { int wide, filled, chunks, first[2]; bool touch; } Columns;
 
 static bool
 columns_of(const Emit *e, Off o, int n, Columns *c)
@@ -452,7 +480,7 @@ columns_of(const Emit *e, Off o, int n, Columns *c)
 	return n > 1 && n <= 2 * e->W && e->W > 1 && e->W <= COLUMNS && o.c >= n && !o.g && !e->mask;
 }
 
-/* Where vector number k of a chunk lies, and whether the lanes beyond what it holds are another's or nobody's. */
+/* Where vector number k of a chunk lies. */
 static Off
 columns_at(Emit *e, Off o, const Columns *c, int chunk, int k)
 {
