@@ -131,7 +131,6 @@ typedef struct Emit {        /* one kernel function in the making */
 	Cell (*eval)(struct Emit *e, Val v, const Ix *ix);
 	bool fetches;        /* loads ask for the lines of their lanes, and give 0 */
 	bool rows_in_lanes;  /* an element of a row is asked for as are all: they are loaded together */
-	int64_t merged_row;  /* elements of such a row that is several axes, numbered along the last; else 0 */
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 

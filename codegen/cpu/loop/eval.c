@@ -50,28 +50,34 @@ load_value(Emit *e, Val v, const Type *as, const Ix *ix)
 	return load_at(e, base, (DType)as->dtype, offset_of(e, as, ix));
 }
 
-/* Is the index a number, of elements that lie side by side in each lane's row? Then all of them are loaded. */
+/* Is the index a constant, of elements that lie side by side in each lane's row? Then all of them are loaded: those of
+ * the innermost axis, and of the axes outside it of which the first is asked for (merged loops number all of them along
+ * the last). */
 static bool
 load_row(Emit *e, Val v, const Type *t, const Ix *ix, Cell *c)
 {
 	int j = -1;
-	int64_t k, n;
+	int64_t k = 0, n = 1;
 	Ix at[MAX_RANK];
 
-	for (int i = 0; i < t->rank; i++)
-		if (!is_one(t->axis[t->perm[i]]))
-			j = t->perm[i];
-	if (j < 0 || t->axis[j].mul || ix[j].c || ix[j].g || !is_const(ix[j].s, &k))
+	for (int i = t->rank; i-- > 0;) {
+		int a = t->perm[i];
+
+		if (is_one(t->axis[a]))
+			continue;
+		if (t->axis[a].mul || ix[a].c || ix[a].g || (j < 0 ? !is_const(ix[a].s, &k) : !ix_is(&ix[a], 0)))
+			break;
+		j = j < 0 ? a : j;
+		n *= t->axis[a].n;
+	}
+	if (j < 0 || k < 0 || k >= n || n > 2 * e->W)
 		return false;
 	memcpy(at, ix, sizeof at);
 	at[j] = ix_k(e, 0);
-	n = e->merged_row ? e->merged_row : t->axis[j].n;
-	if (k < 0 || k >= n)
-		return false;
 	Cell *row = arena_array(e->arena, Cell, n);
+	V base = buffer(e, group_buffer(e->gc, v.id));
 
-	if (n > 2 * e->W ||
-	    !load_columns(e, buffer(e, group_buffer(e->gc, v.id)), (DType)t->dtype, offset_of(e, t, at), row, (int)n))
+	if (!load_columns(e, base, (DType)t->dtype, offset_of(e, t, at), row, (int)n))
 		return false;
 	for (int64_t i = 0; i < n; i++) {
 		at[j] = ix_k(e, i);
@@ -231,12 +237,10 @@ lane_eval(Emit *e, Val v, const Ix *given)
 		ix[i] = t->axis[i].n == 1 && !t->axis[i].mul ? ix_k(e, 0) : given[i];
 	if (memo_find(e, v, ix, t->rank, &c))
 		return c;
-	if (in_memory(e, v) && e->rows_in_lanes && load_row(e, v, t, ix, &c))
-		;
-	else if (in_memory(e, v))
-		c = load_value(e, v, t, ix);
-	else
+	if (!in_memory(e, v))
 		c = eval_op(e, val_op(e->g, v), val_info(e->g, v)->index, ix);
+	else if (!e->rows_in_lanes || !load_row(e, v, t, ix, &c))
+		c = load_value(e, v, t, ix);
 	if (c.dt != t->dtype)
 		bug("%s evaluated as %s", val_info(e->g, v)->name, dtype_info[c.dt].name);
 	int level = level_of(e, c.v), q;

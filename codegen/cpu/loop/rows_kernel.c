@@ -8,8 +8,6 @@
 #include "red.h"
 #include <string.h>
 
-enum { MOST_OPS = 1000 }; /* that are written out for the elements of a row */
-
 typedef struct Rk {              /* one kernel over kept x reduced */
 	Emit *e;
 	GroupCx *gc;
@@ -24,7 +22,7 @@ typedef struct Rk {              /* one kernel over kept x reduced */
 	bool unrolled;           /* reduced loops of few steps are written out: a phase knows what others computed */
 	V at; bool fetches;      /* kept lanes: where the innermost reduced loop is; rows to come are asked for */
 	bool partial; V piece; int64_t npiece;
-	Cell *column; int ncolumn; /* [output][MOST_OPS]: elements of rows that lanes go along */
+	Cell *column; int64_t row, ncolumn; /* [output][row]: a row's elements, where lanes go along rows */
 	/* while a phase runs */
 	int phase, pass, unroll, nu;
 	Ix set[MAX_UNROLL][MAX_RANK];
@@ -102,8 +100,7 @@ over_reduced(Rk *r, int i, void (*inner)(Rk *))
 		}
 		return;
 	}
-	LOOP(r->e, at, reduced_lo(r, i), reduced_hi(r, i), 1)
-	{
+	LOOP(r->e, at, reduced_lo(r, i), reduced_hi(r, i), 1) {
 		set_reduced(r, i, ix_s(at));
 		r->at = at;
 		over_reduced(r, i + 1, inner);
@@ -332,7 +329,7 @@ inner_columns(Rk *r)
 
 	for (int k = 0; k < r->nout; k++)
 		if (full_out(r, &r->out[k]))
-			r->column[n++ * MOST_OPS + r->ncolumn] = lane_eval(r->e, r->out[k].v, r->set[0]);
+			r->column[n++ * r->row + r->ncolumn] = lane_eval(r->e, r->out[k].v, r->set[0]);
 	r->ncolumn++;
 }
 
@@ -343,7 +340,7 @@ store_rows(Rk *r)
 	Emit *e = r->e;
 	int n = 0;
 
-	r->column = arena_array(e->arena, Cell, r->nout * MOST_OPS);
+	r->column = arena_array(e->arena, Cell, r->nout * r->row);
 	r->ncolumn = 0;
 	over_reduced(r, 0, inner_columns);
 	for (int i = 0; i < r->nr; i++)
@@ -353,7 +350,7 @@ store_rows(Rk *r)
 
 		if (full_out(r, &r->out[k]))
 			store_columns(e, buffer(e, r->out[k].buf), (DType)t->dtype, offset_of(e, t, r->set[0]),
-			              &r->column[n++ * MOST_OPS], r->ncolumn);
+			              &r->column[n++ * r->row], (int)r->row);
 	}
 }
 
@@ -387,10 +384,7 @@ store_outs(Rk *r)
 		over_reduced(r, 0, inner_outs);
 }
 
-typedef struct RowsBody {
-	Rk *r;
-	const int *ws;
-} RowsBody;
+typedef struct RowsBody { Rk *r; const int *ws; } RowsBody;
 
 static void
 kept_block(Emit *e, void *cx, const Ix *i, int n)
@@ -541,7 +535,6 @@ lanes_across(Nest *n, const Red *d)
 	}
 	while (kept && n->loop[kept - 1].reduced)
 		kept--;
-
 	if (!kept || kept == n->nloop || elements > 2 * lanes || loop_full(n, &n->loop[kept - 1]) < lanes)
 		return false;
 	LoopAxis moved = n->loop[kept - 1];
@@ -556,6 +549,7 @@ void
 rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, const Out *out, int nout, int64_t npiece,
             const int *ws, const char *part)
 {
+	enum { MOST_OPS = 1000 }; /* that are written out for the elements of a row */
 	Nest n;
 	Rk r = {.gc = gc,
 	        .n = &n,
@@ -589,6 +583,7 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 
 	for (int i = 0; i < r.nr; i++)
 		inner *= loop_full(&n, r.rl[i]);
+	r.row = inner;
 	r.unrolled = across && inner * element_ops(&r) <= MOST_OPS;
 	int vectors = r.unrolled ? 1 : r.kept_lanes ? kept_vectors(&r) : 1;
 
@@ -621,7 +616,6 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		r.unroll =
 		        (phase_ops(gc) <= 12 || group_random(gc)) && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
 		e->rows_in_lanes = r.unrolled && r.nr == 1;
-		e->merged_row = r.rl[0]->naxis > 1 ? inner : 0;
 		if (r.kept_lanes) {
 			lane_blocks(e, at.lo, at.hi, vectors, kept_block, &body);
 		} else {
