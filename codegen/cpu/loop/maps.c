@@ -75,6 +75,16 @@ walks(const Nest *n, const LeafAccess *l, int loop)
 	return false;
 }
 
+/* Does the operand's index follow the loop? An axis with no loop of its own may be computed from any. */
+static bool
+follows(const Nest *n, const LeafAccess *l, int loop)
+{
+	for (int j = 0; j < l->type->rank; j++)
+		if (!is_one(l->type->axis[j]) && l->map[j] < 0)
+			return true;
+	return walks(n, l, loop);
+}
+
 static const Type *
 stored_type(const Map *m, int k)
 {
@@ -90,8 +100,8 @@ is_stored(const Map *m, const LeafAccess *l)
 	return false;
 }
 
-/* A transposition: operands lie side by side along one loop, `lanes`, and results along another, `side`. Operands that
- * do not walk `lanes` may lie as they like: one number serves all of its lanes. */
+/* A transposition: results lie side by side along one loop, `side`, and operands that follow it along another, `lanes`.
+ * Others may lie as they like if they do not walk `lanes`: one scalar serves all of its lanes. */
 static bool
 map_transposes(const Map *m, const Nest *n, int *lanes, int *side)
 {
@@ -99,18 +109,25 @@ map_transposes(const Map *m, const Nest *n, int *lanes, int *side)
 
 	*lanes = *side = -1;
 	for (uint32_t k = 0; k < n->leaf.n; k++) {
-		const LeafAccess *l = &n->leaf.at[k];
-		int dense = dense_loop(n, l);
+		int dense = dense_loop(n, &n->leaf.at[k]);
 
-		if (is_stored(m, l) && *side != dense && *side >= 0)
+		if (!is_stored(m, &n->leaf.at[k]))
+			continue;
+		if (*side >= 0 && *side != dense)
 			return false;
-		if (is_stored(m, l))
-			*side = dense;
-		else if (dense >= 0 && type_bytes(l->type) > SMALL)
-			*lanes = dense;
+		*side = dense;
 	}
-	if (*lanes < 0 || *side < 0 || *lanes == *side || loop_full(n, &n->loop[*lanes]) < FEW ||
-	    loop_full(n, &n->loop[*side]) < 2)
+	if (*side < 0 || loop_full(n, &n->loop[*side]) < 2 || loop_marked(n, &n->loop[*side]) ||
+	    group_random(m->gc))
+		return false;
+	for (uint32_t k = 0; k < n->leaf.n; k++) {
+		const LeafAccess *l = &n->leaf.at[k];
+
+		if (!is_stored(m, l) && type_bytes(l->type) > SMALL && follows(n, l, *side) &&
+		    dense_loop(n, l) != *side)
+			*lanes = dense_loop(n, l);
+	}
+	if (*lanes < 0 || loop_full(n, &n->loop[*lanes]) < FEW)
 		return false;
 	for (uint32_t k = 0; k < n->leaf.n; k++) {
 		const LeafAccess *l = &n->leaf.at[k];
@@ -118,7 +135,7 @@ map_transposes(const Map *m, const Nest *n, int *lanes, int *side)
 		if (!is_stored(m, l) && walks(n, l, *lanes) && dense_loop(n, l) != *lanes)
 			return false;
 	}
-	return !group_random(m->gc);
+	return true;
 }
 
 /* Lanes are rows of the results: `count` elements of each from `first` on. */
@@ -194,7 +211,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
 	nest_build(gc, &n, 0);
 	int lanes, side;
-	bool transposes = !dot && !shift && map_transposes(m, &n, &lanes, &side) && !loop_marked(&n, &n.loop[side]);
+	bool transposes = !dot && !shift && map_transposes(m, &n, &lanes, &side);
 
 	if (!dot && !transposes)
 		nest_lanes(&n, nest_crossed(&n));
