@@ -76,23 +76,19 @@ one_composite(const Graph *g)
 	return op_has((OpKind)g->op.at[0].kind, T_COMPOSITE);
 }
 
-/* An op for which the target has a kernel, but not on this architecture: the module is nothing for it. */
+/* An op for which the target has a kernel, but not on the tested architecture: the module is nothing for it. */
 static bool
-refuses_one(Graph *g, const char *arch)
+refuses_one(const Graph *g)
 {
 	const Target *t = target_named(TEST_TARGET);
-	const char *keep = g->module->arch;
-	bool any = false;
 
-	g->module->arch = arch;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		any |= op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) && t->refuses &&
-		       t->refuses(t, g, op);
+		if (op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) && !has_kernel(g, op))
+			return true;
 	}
-	g->module->arch = keep;
-	return any;
+	return false;
 }
 
 /* kernel: in place of that of a line "; tiles ". */
@@ -114,7 +110,7 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 	v.composites = (given_kernel || points || m->graph.at[0]->op.n > 1) && one_composite(m->graph.at[0]);
 	tested_arch = arch;
 	if ((v.composites && !has_kernel(m->graph.at[0], &m->graph.at[0]->op.at[0])) ||
-	    refuses_one(m->graph.at[0], arch)) {
+	    refuses_one(m->graph.at[0])) {
 		arena_free(r->arena);
 		r->arena = keep;
 		return;
