@@ -130,7 +130,7 @@ typedef struct Budget {
 	int dw_vectors;          /* of columns of its tiles, at most */
 	bool dw_copy;            /* a pass copies its operands into panels */
 	int unroll;              /* steps of a product in one turn of its loop, where their distances are known */
-	int ahead;               /* steps by which panels from beyond L2 are fetched ahead for few rows; 0: none */
+	int ahead;               /* bytes of a panel from beyond L2 that few rows ask for ahead; 0: none */
 	bool slow_l3;            /* L3 is too slow for sums of a recurrence's weights, or all for each thread */
 	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
 	int blocks;              /* cuda: that fill the device once */

@@ -338,9 +338,9 @@ void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUART
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
-/* Steps by which panels of so many bytes are fetched ahead: where they come from beyond L2 and few rows go over each.
- * Not where each row of pixels goes over all of a filter: it is fetched in vain from the second on. */
-int gemm_ahead(const Graph *g, int64_t rows, int64_t bytes);
+/* Steps by which panels of so many bytes in all are fetched ahead: where they come from beyond L2 and few rows go over
+ * each. Not where each row of pixels goes over all of a filter: it is fetched in vain from the second on. */
+int gemm_ahead(const Graph *g, const GemmParams *p, int64_t rows, int64_t bytes);
 /* Is the product one piece, so that each panel is met once, and transposed on its way into panels? */
 bool gemm_owns(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 GemmParams gemm_tile(int lanes);                       /* the register tile that fills the registers; nothing else */

@@ -226,12 +226,12 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 }
 
 int
-gemm_ahead(const Graph *g, int64_t rows, int64_t bytes)
+gemm_ahead(const Graph *g, const GemmParams *p, int64_t rows, int64_t bytes)
 {
 	enum { FEW = 256 };
 	const Budget *b = &machine_of(g)->budget;
 
-	return rows <= FEW && bytes >= b->l2 / 2 ? b->ahead : 0;
+	return rows <= FEW && bytes >= b->l2 / 2 ? (int)(b->ahead / F32(p->nv * p->lanes)) : 0;
 }
 
 /* A small tile waits for its own additions: rows of the product, vectors of the default tile. */
@@ -372,7 +372,7 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	p->algo = row;
 	engine_set(g, op, engine_choose(g, op, cx->arch, cx->half), p);
 	if (p->engine == ENGINE_FMA && op->kind == OP_matmul)
-		p->ahead = gemm_ahead(g, product_rows(g, op), type_bytes(val_type(g, op->in[1])));
+		p->ahead = gemm_ahead(g, p, product_rows(g, op), type_bytes(val_type(g, op->in[1])));
 	set_lanes(g, op, p);
 	if (!cx->prepacked && gemm_owns(g, op, p, cx->arch->vector_bytes)) {
 		p->own = true;

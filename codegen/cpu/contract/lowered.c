@@ -16,6 +16,10 @@
  * line of memory between the rows that are gathered, so that a tile's do not meet in one set of L1. */
 enum { ROWS = 256, STEPS = 128, APART = 64 };
 
+/* Bytes of a panel from beyond L2 that are asked for before their turn: the first tile of a block's steps would wait
+ * for memory while those behind it leave it idle. */
+enum { FETCHED = 8 << 10 };
+
 typedef struct Lowered {
 	Window at;
 	int64_t H, W, C, OH, OW, columns; /* of the image: rows, columns, channels; of the result, and its channels */
@@ -109,7 +113,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	if (best->engine != ENGINE_FMA || cx->half != DT_none || !gemm_possible(g, op) || gemm_groups(op) != 1)
 		return false;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
-	if (p->lanes == 16 && p->nv == 4 && o->axis[1].n < 512) { /* as many panels as threads want */
+	if (p->lanes == 16 && p->nv == 4) { /* as many panels as threads want, and high tiles */
 		p->mr = 12;
 		p->nv = 2;
 	}
@@ -117,7 +121,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->panel_outer = p->pack = true;
 	Lowered l = lowered_of(g, op, p);
 
-	p->ahead = gemm_ahead(g, l.rows, type_bytes(val_type(g, op->in[1])));
+	p->ahead = type_bytes(val_type(g, op->in[1])) >= machine_of(g)->budget.l2 / 2 ? FETCHED / (int)F32(l.nr) : 0;
 	return l.C > 1 && l.OW * o->axis[0].n < SHORT && l.rows >= FEW && l.rows <= l.columns;
 }
 

@@ -132,7 +132,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
 	if (op->kind != OP_conv2d_dw)
-		p->ahead = gemm_ahead(g, s.rows, F32(POINTS * s.C * s.K));
+		p->ahead = gemm_ahead(g, p, s.rows, F32(POINTS * s.C * s.K));
 	return true;
 }
 
