@@ -218,9 +218,10 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	else if (special && op_has((OpKind)special->kind, T_ALONE)) {
 		gr->kernel = op_info[special->kind].name;
 		gr->workspace = cu_boxes_workspace(g, special);
-	} else if (special)
+	} else if (special) {
 		gr->kernel = op_info[special->kind].name;
-	else if (contract && cu_algo_select(g, group, contract, cx))
+		gr->workspace = op_has((OpKind)special->kind, T_SCATTER) ? cu_scatter_workspace(g, special) : 0;
+	} else if (contract && cu_algo_select(g, group, contract, cx))
 		;
 	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;

@@ -242,6 +242,7 @@ int cu_rows_threads(const Graph *g, const Op *op);      /* of a row: one, a warp
 
 /* ---- scatter.c: elements added to places that indices name */
 void cu_scatter_emit(Cuda *c, const Op *op);
+int64_t cu_scatter_workspace(const Graph *g, const Op *op);
 
 /* ---- totals.c: whole tensors to a number */
 /* sets the kernel; false: the group has what such a kernel cannot do */

@@ -725,6 +725,49 @@ FN void warp_argmax_##t(T *x, long long *i) \
 }
 NUMBERS(WARP_ARGMAX)
 
+/* keys that differ from each other, in order: how many of n, a power of two, are less than k; the keys of a chunk
+ * put in order by a block, in runs that double: a key's place is that in its own run and the number of the other's
+ * keys that are less. Returns where they lie then, `from` or `to` */
+#define CHUNK 1024
+#define ORDERED_KEYS(t, T) \
+FN int below_##t(const T *s, int n, T k) \
+{ \
+	int at = 0; \
+	for (int h = n / 2; h > 0; h /= 2) at += s[at + h - 1] < k ? h : 0; \
+	return at + (s[at] < k ? 1 : 0); \
+} \
+FN T *chunk_order_##t(T *from, T *to) \
+{ \
+	for (int run = 1; run < CHUNK; run *= 2) { \
+		__syncthreads(); \
+		_Pragma("unroll") \
+		for (int u = 0; u < CHUNK / BLOCK; u++) { \
+			int i = u * BLOCK + threadIdx.x; \
+			T k = from[i]; \
+			int less = below_##t(&from[(i & ~(run - 1)) ^ run], run, k); \
+			to[(i & ~(2 * run - 1)) + (i & run - 1) + less] = k; \
+		} \
+		T *was = from; \
+		from = to; \
+		to = was; \
+	} \
+	__syncthreads(); \
+	return from; \
+}
+ORDERED_KEYS(u32, unsigned)
+ORDERED_KEYS(u64, unsigned long long)
+FN void keys8_u32(unsigned *to, const unsigned *p) {
+	pairs8(to, (const unsigned short *)p);
+	pairs8(to + 4, (const unsigned short *)(p + 4));
+}
+FN void keys8_u64(unsigned long long *to, const unsigned long long *p) {
+	for (int i = 0; i < 8; i += 2) {
+		ulonglong2 x = *(const ulonglong2 *)(p + i);
+		to[i] = x.x;
+		to[i + 1] = x.y;
+	}
+}
+
 /* the record of the first fault, at the arena's start: set, op, element, value */
 /* a check has failed, or the loop has ended within what is enqueued: states stay as they are; in front of the
  * arena is the loop's status */

@@ -1,17 +1,17 @@
 /* scatter.c: elements added to places that indices name: gradients of take and gather, and tables updated in place.
  *
  * In: a group of take.dx, take.add or gather.dx, all it reads in memory.   Out: kernels whose sums have one order, that
- * of the indices. Where a place is a row of some length (an embedding's) a block has one index: if none before it names
- * the same row, the block adds what all those from there on bring, a list of places at a time, as many loads at once as
- * it has registers for. So each row has one block, and rows are made side by side. Elsewhere a thread has a line along
- * the axis and goes through all indices. */
-#include "../cuda.h"
+ * of the indices. Of take, whose indices name rows, there are few (then a thread has an index and some neighbours along
+ * the row: it adds up what the row gets if no index before its own names it), or they are put in order (sorted.c). Of
+ * gather a thread has a line along the axis and goes through all its indices. */
+#include "../contract/gemm.h"
+#include "scatter.h"
 #include <string.h>
 
-/* ROW: elements of a row from which a block has one; a block's threads, places of a list, loads at once. */
-enum { ROW = 32, ROW_THREADS = 128, LIST = 1024, AT_ONCE = 16 };
+/* Indices that are few; slices of a thread on their way. */
+enum { FEW = 32, AHEAD = 8 };
 
-/* ---------------------------------------------------------------- a line to a thread */
+/* ---------------------------------------------------------------- gather: a line to a thread */
 /* out[.., row, ..] += g[from] where row is in range; the axes before and behind are those of `to`. */
 static void
 add_at(Cuda *c, const Op *op, Val g, const Ix *from, Ix *to, Cell row)
@@ -42,29 +42,6 @@ zero_line(Cuda *c, const Op *op, Ix *ix)
 	cu_scope_close(c, l);
 }
 
-/* take.dx and take.add: slices of g by ids of any shape. */
-static void
-take_sum(Cuda *c, const Op *op, Ix *to)
-{
-	int first = op->kind == OP_take_add;
-	const Type *t = val_type(c->g, op->out[0]), *ids = val_type(c->g, op->in[first + 1]);
-	int axis = (int)attr_int(op, A_axis);
-	Ix from[MAX_RANK], at[MAX_RANK];
-	Scope loop[MAX_RANK];
-
-	for (int j = 0; j < ids->rank; j++)
-		loop[j] = cu_loop_open(c, cu_extent(c, ids->axis[j]), &at[j]);
-	for (int j = 0; j < axis; j++)
-		from[j] = to[j];
-	for (int j = 0; j < ids->rank; j++)
-		from[axis + j] = at[j];
-	for (int j = axis + 1; j < t->rank; j++)
-		from[j - 1 + ids->rank] = to[j];
-	add_at(c, op, op->in[first], from, to, cu_value_at(c, op->in[first + 1], at));
-	for (int j = ids->rank; j-- > 0;)
-		cu_scope_close(c, loop[j]);
-}
-
 static void
 gather_sum(Cuda *c, const Op *op, Ix *to)
 {
@@ -84,200 +61,218 @@ gather_sum(Cuda *c, const Op *op, Ix *to)
 	cu_scope_close(c, s);
 }
 
-/* ---------------------------------------------------------------- a row to a block */
-/* Elements behind the axis. */
-static int64_t
-row_of(const Op *op, const Type *t)
+/* ---------------------------------------------------------------- slices of take */
+/* Neighbours along a row that a thread may load and store at once. */
+static int
+vector_of(const Slices *s)
 {
-	int64_t n = 1;
+	int inner = cu_inner_axis(s->t), from = cu_inner_axis(s->g);
 
-	for (int i = (int)attr_int(op, A_axis) + 1; i < t->rank; i++)
-		n *= t->axis[i].n;
-	return n;
+	return inner > s->axis && from == inner - 1 + s->ids->rank && cu_vector_type(s->dt) && !s->t->axis[inner].mul &&
+	                       s->t->axis[inner].n % 4 == 0 && s->offset % 16 == 0 && s->from % 16 == 0
+	               ? 4
+	               : 1;
 }
 
-static void
-zeros_emit(Cuda *c, const Type *t, int64_t offset)
+Slices
+cu_slices_of(const Graph *g, const Op *op)
 {
-	uint32_t all = (1u << t->rank) - 1;
-	int bytes = dtype_info[t->dtype].bytes;
-	bool wide = !type_marked(t) && type_elements(t) * bytes % 16 == 0 && offset % 16 == 0;
-	const char *to;
-	Ix i;
+	int first = op->kind == OP_take_add;
+	Slices s = {.op = op,
+	            .t = val_type(g, op->out[0]),
+	            .ids = val_type(g, op->in[first + 1]),
+	            .g = val_type(g, op->in[first]),
+	            .ids_val = op->in[first + 1],
+	            .axis = (int)attr_int(op, A_axis),
+	            .offset = val_info(g, op->out[0])->offset,
+	            .from = val_info(g, op->in[first])->offset};
 
-	cu_kernel_open(c, "");
-	to = cu_pointer(c, (DType)t->dtype, offset);
-	Ix count = wide ? cu_ix_k(c, type_elements(t) * bytes / 16) : cu_product(c, t, all);
+	s.dt = (DType)s.t->dtype;
+	s.sum = s.dt == DT_f16 || s.dt == DT_bf16 ? DT_f32 : s.dt;
+	s.before = (1u << s.axis) - 1;
+	s.behind = ((1u << s.t->rank) - 1) & ~((2u << s.axis) - 1);
+	s.vec = vector_of(&s);
+	return s;
+}
 
-	i = cu_fresh(c, 'i');
-	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)",
+const char *
+cu_slices_id(Cuda *c, const Slices *s, const char *place)
+{
+	Type plain = type_of((DType)s->ids->dtype, s->ids->rank, s->ids->axis);
+	Ix at[MAX_RANK];
+
+	cu_take_apart(c, &plain, (1u << plain.rank) - 1, place, at);
+	return cu_cell_cast(c, cu_value_at(c, s->ids_val, at), DT_i64).v;
+}
+
+const char *
+cu_slices_at(Cuda *c, const Slices *s, const Ix *to, const char *place)
+{
+	Type plain = type_of((DType)s->ids->dtype, s->ids->rank, s->ids->axis);
+	Ix from[MAX_RANK], at[MAX_RANK];
+
+	cu_take_apart(c, &plain, (1u << plain.rank) - 1, place, at);
+	for (int i = 0; i < s->axis; i++)
+		from[i] = to[i];
+	for (int i = 0; i < plain.rank; i++)
+		from[s->axis + i] = at[i];
+	for (int i = s->axis + 1; i < s->t->rank; i++)
+		from[i - 1 + plain.rank] = to[i];
+	return cu_address(c, s->g, s->from, from);
+}
+
+void
+cu_slices_load(Cuda *c, const Slices *s, DType dt, const char *to, const char *from)
+{
+	if (s->vec == 1) {
+		cu_line(c, "%s[0] = %s;", to, cu_from_memory(c, dt, arena_printf(c->a, "*(%s)", from)));
+	} else if (dt == DT_f32) {
+		cu_line(c, "take%d_32(%s, %s);", s->vec, to, from);
+	} else {
+		cu_line(c, "{ unsigned short half[%d]; take%d_16(half, %s); for (int v = 0; v < %d; v++) %s[v] = %s; }",
+		        s->vec, s->vec, from, s->vec, to, cu_from_memory(c, dt, "half[v]"));
+	}
+}
+
+void
+cu_slices_store(Cuda *c, const Slices *s, DType dt, const char *to, const char *x)
+{
+	if (s->vec == 1)
+		cu_line(c, "*(%s) = %s;", to, cu_to_memory(c, dt, arena_printf(c->a, "%s[0]", x)));
+	else
+		cu_line(c, "put%d_%s(%s, %s);", s->vec, dt == DT_f32 ? "32" : dtype_info[dt].name, to, x);
+}
+
+void
+cu_slices_add(Cuda *c, const Slices *s, const char *to, const char *a, const char *b)
+{
+	Cell x = {arena_printf(c->a, "%s[v]", a), (uint8_t)s->dt}, y = {arena_printf(c->a, "%s[v]", b), (uint8_t)s->dt};
+
+	cu_line(c, "for (int v = 0; v < %d; v++) %s[v] = %s;", s->vec, to, cu_cell_bin(c, EX_ADD, x, y).v);
+}
+
+void
+cu_slices_put(Cuda *c, const Slices *s, const Ix *to, const char *sum)
+{
+	cu_stores_at(c, s->offset);
+	cu_line(c, "%s *const place = %s;", cu_memory_type(s->dt), cu_address(c, s->t, s->offset, to));
+	if (s->op->kind == OP_take_add) {
+		cu_line(c, "%s old[%d];", cu_c_type(s->dt), s->vec);
+		cu_slices_load(c, s, s->dt, "old", "place");
+		cu_slices_add(c, s, "old", "old", sum);
+		sum = "old";
+	}
+	cu_slices_store(c, s, s->dt, "place", sum);
+}
+
+int64_t
+cu_slices_zero(Cuda *c, const Slices *s)
+{
+	uint32_t all = (1u << s->t->rank) - 1;
+	int bytes = dtype_info[s->dt].bytes;
+	bool wide = !type_marked(s->t) && type_elements(s->t) * bytes % 16 == 0 && s->offset % 16 == 0;
+	const char *to = cu_pointer(c, s->dt, s->offset);
+	Ix count = wide ? cu_ix_k(c, type_elements(s->t) * bytes / 16) : cu_product(c, s->t, all), i = cu_fresh(c, 'i');
+	Scope l = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)",
 	                        c->it, i, i, count, i);
 
+	cu_stores_at(c, s->offset);
 	if (wide)
 		cu_line(c, "((uint4 *)%s)[%s] = make_uint4(0, 0, 0, 0);", to, i);
 	else
 		cu_line(c, "%s[%s] = 0;", to, i);
-	cu_scope_close(c, s);
-	cu_kernel_ahead(c, "zeros", (cu_full_product(t, all) * (wide ? bytes : 16) / 16 + BLOCK - 1) / BLOCK,
-	                (double)type_bytes(t), (double)type_bytes(t));
+	cu_scope_close(c, l);
+	return (cu_full_product(s->t, all) * (wide ? bytes : 16) / 16 + BLOCK - 1) / BLOCK;
 }
 
-typedef struct Row {
-	Cuda *c;
-	const Op *op;
-	const Type *t, *ids;         /* the table; indices, in row-major order */
-	int first, axis;             /* operand that is added */
-	Ix outer[MAX_RANK], count, row;
-} Row;
-
-/* Index number j of all; -1: out of range. */
-static const char *
-id_at(const Row *r, const char *j)
-{
-	Cuda *c = r->c;
-	Type plain = type_of((DType)r->ids->dtype, r->ids->rank, r->ids->axis);
-	Ix at[MAX_RANK];
-
-	cu_take_apart(c, &plain, (1u << plain.rank) - 1, j, at);
-	return cu_cell_let(c, cu_cell_cast(c, cu_value_at(c, r->op->in[r->first + 1], at), DT_i64).v, DT_i64).v;
-}
-
-/* The block's list of places from `from` on, at most LIST, that name the row: their number in `found`. All indices are
- * loaded first, and all warps' counts stand before the block meets. */
+/* ---------------------------------------------------------------- few indices of take */
+/* Adds to `sum` what indices behind number `mine` bring that name the same row. */
 static void
-list_emit(const Row *r)
+later_add(Cuda *c, const Slices *s, const Ix *to, Ix mine, Ix count)
 {
-	enum { WARPS = ROW_THREADS / WARP, EACH = LIST / ROW_THREADS };
-	Cuda *c = r->c;
+	Scope l = cu_scope_open(c, "for (%s first = %s + 1; first < %s; first += %d)", c->it, mine, count, AHEAD);
 
-	cu_line(c, "int found = 0;");
-	cu_line(c, "unsigned lanes[%d];", EACH);
+	cu_line(c, "unsigned same = 0;");
+	cu_line(c, "%s x[%d][%d];", cu_c_type(s->dt), AHEAD, s->vec);
 	cu_line(c, "#pragma unroll");
-	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", EACH);
+	Scope u = cu_scope_open(c, "for (int u = 0; u < %d; u++)", AHEAD);
 
-	cu_line(c, "const %s place = from + q * %d + tid, there = place < %s ? place : 0;", c->it, ROW_THREADS,
-	        r->count);
-	cu_line(c, "lanes[q] = (unsigned)(%s == row) & (unsigned)(place == there);", id_at(r, "there"));
-	cu_scope_close(c, s);
+	/* indices beyond are read at a place that there is, so that no load waits for a condition */
+	cu_line(c, "const %s there = first + u < %s ? first + u : %s;", c->it, count, mine);
+	cu_line(c, "same |= (unsigned)(there != %s && %s == row) << u;", mine, cu_slices_id(c, s, "there"));
+	cu_scope_close(c, u);
+	cu_line(c, "if (!same) continue;");
 	cu_line(c, "#pragma unroll");
-	s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", EACH);
-	cu_line(c, "lanes[q] = __ballot_sync(0xffffffffu, lanes[q] != 0);");
-	cu_line(c, "if (tid %% 32 == 0) warps[q * %d + tid / 32] = __popc(lanes[q]);", WARPS);
-	cu_scope_close(c, s);
-	cu_line(c, "__syncthreads();");
-	cu_line(c, "#pragma unroll");
-	s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", EACH);
-	cu_line(c, "int before = found;");
-	cu_line(c, "#pragma unroll");
-	Scope in = cu_scope_open(c, "for (int w = 0; w < %d; w++)", WARPS);
-
-	cu_line(c, "if (w < tid / 32) before += warps[q * %d + w];", WARPS);
-	cu_line(c, "found += warps[q * %d + w];", WARPS);
-	cu_scope_close(c, in);
-	cu_line(c, "if (lanes[q] >> tid %% 32 & 1)");
-	cu_line(c, "\tlist[before + __popc(lanes[q] & ((1u << tid %% 32) - 1))] = q * %d + tid;", ROW_THREADS);
-	cu_scope_close(c, s);
-	cu_line(c, "__syncthreads();");
-}
-
-/* to[rows..] += what each place of the list brings, a column to a thread. */
-static void
-add_list(const Row *r)
-{
-	Cuda *c = r->c;
-	const Type *g = val_type(c->g, r->op->in[r->first]);
-	int64_t offset = val_info(c->g, r->op->out[0])->offset;
-	DType dt = (DType)r->t->dtype;
-	uint32_t behind = ((1u << r->t->rank) - 1) & ~((2u << r->axis) - 1);
-	Type plain = type_of((DType)r->ids->dtype, r->ids->rank, r->ids->axis);
-	Ix to[MAX_RANK], from[MAX_RANK], at[MAX_RANK], e = cu_fresh(c, 'i');
-
-	memcpy(to, r->outer, sizeof to);
-	Scope s = cu_scope_open(c, "for (int %s = tid; %s < %s; %s += %d)", e, e, cu_product(c, r->t, behind), e,
-	                        ROW_THREADS);
-
-	cu_take_apart(c, r->t, behind, e, to);
-	to[r->axis] = r->row;
-	Cell sum = cu_load_at(c, r->t, offset, to);
-
-	cu_line(c, "%s sum = %s;", cu_c_type(dt), sum.v);
-	Scope l = cu_scope_open(c, "for (int q = 0; q < found; q += %d)", AT_ONCE);
-
-	cu_line(c, "%s x[%d];", cu_c_type(dt), AT_ONCE);
-	cu_line(c, "#pragma unroll");
-	Scope u = cu_scope_open(c, "for (int u = 0; u < %d; u++)", AT_ONCE);
-	Scope in = cu_scope_open(c, "if (q + u < found)");
-
-	cu_line(c, "const %s place = from + list[q + u];", c->it);
-	cu_take_apart(c, &plain, (1u << plain.rank) - 1, "place", at);
-	for (int i = 0; i < r->axis; i++)
-		from[i] = to[i];
-	for (int i = 0; i < plain.rank; i++)
-		from[r->axis + i] = at[i];
-	for (int i = r->axis + 1; i < r->t->rank; i++)
-		from[i - 1 + plain.rank] = to[i];
-	Cell x = cu_load_at(c, g, val_info(c->g, r->op->in[r->first])->offset, from);
-
-	cu_line(c, "x[u] = %s;", cu_cell_cast(c, x, dt).v);
-	cu_scope_close(c, in);
+	u = cu_scope_open(c, "for (int u = 0; u < %d; u++)", AHEAD);
+	cu_line(c, "const %s there = same >> u & 1 ? first + u : %s;", c->it, mine);
+	cu_slices_load(c, s, s->dt, "x[u]", cu_slices_at(c, s, to, "there"));
 	cu_scope_close(c, u);
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int u = 0; u < %d; u++)", AT_ONCE);
-	cu_line(c, "\tif (q + u < found) sum = %s;",
-	        cu_cell_bin(c, EX_ADD, (Cell){"sum", (uint8_t)dt}, (Cell){"x[u]", (uint8_t)dt}).v);
+	u = cu_scope_open(c, "for (int u = 0; u < %d; u++)", AHEAD);
+	cu_line(c, "if (same >> u & 1)");
+	cu_slices_add(c, s, "sum", "sum", "x[u]");
+	cu_scope_close(c, u);
 	cu_scope_close(c, l);
-	cu_store_at(c, r->t, offset, to, (Cell){"sum", (uint8_t)dt});
-	cu_scope_close(c, s);
 }
 
 static void
-rows_emit(Cuda *c, const Op *op)
+few_emit(Cuda *c, const Slices *s)
 {
-	int first = op->kind == OP_take_add;
-	Row r = {.c = c, .op = op, .t = val_type(c->g, op->out[0]), .ids = val_type(c->g, op->in[first + 1]),
-	         .first = first, .axis = (int)attr_int(op, A_axis)};
-	uint32_t before = (1u << r.axis) - 1, all = (1u << r.ids->rank) - 1;
-	Ix item;
+	uint32_t all = (1u << s->ids->rank) - 1;
+	int64_t row = cu_full_product(s->t, s->behind) / s->vec, lines = cu_full_product(s->t, s->before),
+	        many = cu_full_product(s->ids, all), zeros;
+	Ix count, columns, ext[3], at[3], to[MAX_RANK], i;
 
-	if (op->kind == OP_take_dx)
-		zeros_emit(c, r.t, val_info(c->g, op->out[0])->offset);
+	if (s->op->kind == OP_take_dx) {
+		cu_kernel_open(c, "");
+		zeros = cu_slices_zero(c, s);
+		cu_kernel_ahead(c, "zeros", zeros, (double)type_bytes(s->t), (double)type_bytes(s->t));
+	}
 	cu_kernel_open(c, "");
-	c->threads = ROW_THREADS;
-	cu_line(c, "__shared__ int list[%d], warps[%d];", LIST, LIST / WARP);
-	cu_line(c, "const int tid = threadIdx.x;");
-	r.count = cu_product(c, r.ids, all);
-	item = cu_fresh(c, 'i');
-	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)", c->it, item, item,
-	                        cu_ix_mul(c, cu_product(c, r.t, before), r.count), item);
-	Ix line = cu_ix_div(c, item, r.count), mine = cu_ix_rem(c, item, r.count);
+	count = cu_product(c, s->ids, all);
+	columns = cu_ix_div(c, cu_product(c, s->t, s->behind), cu_ix_k(c, s->vec));
+	ext[0] = cu_product(c, s->t, s->before);
+	ext[1] = count;
+	ext[2] = columns;
+	i = cu_fresh(c, 'i');
+	Scope l = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)",
+	                        c->it, i, i, cu_ix_mul(c, cu_ix_mul(c, ext[0], count), columns), i);
 
-	cu_take_apart(c, r.t, before, line, r.outer);
-	cu_line(c, "const long long row = %s;", id_at(&r, mine));
-	cu_line(c, "if (row < 0 || row >= %s) continue;", cu_extent(c, r.t->axis[r.axis]));
+	cu_split_number(c, i, ext, 3, at);
+	cu_take_apart(c, s->t, s->before, at[0], to);
+	cu_take_apart(c, s->t, s->behind, cu_ix_mul(c, at[2], cu_ix_k(c, s->vec)), to);
+	cu_line(c, "const long long row = %s;", cu_slices_id(c, s, at[1]));
+	cu_line(c, "if (row < 0 || row >= %s) continue;", cu_extent(c, s->t->axis[s->axis]));
 	cu_line(c, "bool known = false;");
-	/* indices beyond are read at a place that there is, so that no load waits for a condition */
-	Scope l = cu_scope_open(c, "for (%s first = tid; first < %s; first += %d)", c->it, mine, AT_ONCE * ROW_THREADS);
+	cu_line(c, "#pragma unroll %d", AHEAD);
+	Scope q = cu_scope_open(c, "for (%s before = 0; before < %s; before++)", c->it, at[1]);
 
-	cu_line(c, "#pragma unroll");
-	Scope q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", AT_ONCE);
-
-	cu_line(c, "const %s j = first + q * %d, there = j < %s ? j : 0;", c->it, ROW_THREADS, mine);
-	cu_line(c, "known |= (%s == row) & (j == there);", id_at(&r, "there"));
+	cu_line(c, "known |= %s == row;", cu_slices_id(c, s, "before"));
 	cu_scope_close(c, q);
+	cu_line(c, "if (known) continue;");
+	cu_line(c, "%s sum[%d];", cu_c_type(s->dt), s->vec);
+	to[s->axis] = cu_let(c, c->it, 'i', arena_printf(c->a, "(%s)row", c->it));
+	cu_slices_load(c, s, s->dt, "sum", cu_slices_at(c, s, to, at[1]));
+	later_add(c, s, to, at[1], count);
+	cu_slices_put(c, s, to, "sum");
 	cu_scope_close(c, l);
-	cu_line(c, "if (__syncthreads_or(known)) continue;");
-	r.row = cu_fresh(c, 'i');
-	cu_line(c, "const %s %s = (%s)row;", c->it, r.row, c->it);
-	l = cu_scope_open(c, "for (%s from = %s; from < %s; from += %d)", c->it, mine, r.count, LIST);
-	list_emit(&r);
-	add_list(&r);
-	cu_line(c, "__syncthreads();");
-	cu_scope_close(c, l);
-	cu_scope_close(c, s);
-	cu_kernel_close(c, "a row to a block", cu_full_product(r.t, before) * cu_full_product(r.ids, all));
+	cu_kernel_close(c, "an index and neighbours along its row to a thread",
+	                (lines * many * row + BLOCK - 1) / BLOCK);
 }
 
 /* ---------------------------------------------------------------- the choice */
+static bool
+is_few(const Op *op, const Type *ids)
+{
+	return op->kind == OP_gather_dx || cu_full_product(ids, (1u << ids->rank) - 1) <= FEW;
+}
+
+int64_t
+cu_scatter_workspace(const Graph *g, const Op *op)
+{
+	return is_few(op, val_type(g, op->in[op->nin - 1])) ? 0 : cu_sorted_workspace(g, op);
+}
+
 void
 cu_scatter_emit(Cuda *c, const Op *op)
 {
@@ -290,16 +285,17 @@ cu_scatter_emit(Cuda *c, const Op *op)
 		bug("target cuda has no code for %s: a T_SCATTER has a case in scatter_emit", op_info[op->kind].name);
 	if (op->kind == OP_take_add && val_info(c->g, op->in[0])->offset != copy.offset)
 		cu_map_emit(c, &copy, 1);
-	if (op->kind != OP_gather_dx && row_of(op, t) >= ROW) {
-		rows_emit(c, op);
+	if (op->kind != OP_gather_dx) {
+		Slices s = cu_slices_of(c->g, op);
+
+		(is_few(op, s.ids) ? few_emit : cu_sorted_emit)(c, &s);
 		return;
 	}
 	cu_kernel_open(c, "");
 	Scope s = cu_threads_open(c, t, axes, ix);
 
-	if (op->kind != OP_take_add)
-		zero_line(c, op, ix);
-	(op->kind == OP_gather_dx ? gather_sum : take_sum)(c, op, ix);
+	zero_line(c, op, ix);
+	gather_sum(c, op, ix);
 	cu_scope_close(c, s);
 	cu_kernel_close(c, "a line to a thread", cu_blocks_of(t, axes));
 }
