@@ -3,7 +3,7 @@
 #define PASSES_PASSES_H
 #include "pass.h"
 
-PassFn pass_channels, pass_taps, pass_signals;
+PassFn pass_channels, pass_taps, pass_signals, pass_pooling;
 PassFn pass_decompose, pass_fold, pass_factor, pass_sparse, pass_cse, pass_dce, pass_fuse, pass_precision, pass_reorder,
         pass_select;
 ModulePassFn pass_infer, pass_step, pass_autodiff, pass_optimizer, pass_layout, pass_recompute, pass_copies, pass_plan,
