@@ -322,13 +322,21 @@ into_map(const Target *t, const Graph *g, const Op *red)
 static const char *
 into_rows(const Graph *g, const Op *red, const Type *of)
 {
-	int64_t pieces = red_pieces(of, red_mask(g, red));
+	enum { MANY = 16384 }; /* elements that one task alone takes longer for than all threads do for the op */
+	uint32_t mask = red_mask(g, red);
+	int64_t pieces = red_pieces(of, mask), elements = type_elements(of);
+	bool kept = of->rank && !(mask >> of->perm[of->rank - 1] & 1); /* what lies side by side */
+
+	if (pieces == 1 && elements >= MANY && kept && red_units(of, mask) == 1)
+		return arena_printf(g->arena,
+		                    "the reduction keeps %lld elements side by side: one task would go over all %lld",
+		                    (long long)kept_elements(of, mask), (long long)elements);
 
 	if (pieces > 1)
 		return arena_printf(g->arena,
 		                    "the reduction keeps %lld elements of %lld: it is cut into %lld pieces, and no "
 		                    "kernel holds all of a row",
-		                    (long long)kept_elements(of, red_mask(g, red)), (long long)type_elements(of),
+		                    (long long)kept_elements(of, mask), (long long)type_elements(of),
 		                    (long long)pieces);
 	return NULL;
 }

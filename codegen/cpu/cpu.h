@@ -486,6 +486,8 @@ void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fre
 
 /* Pieces into which the reduced range is cut, each a task with partial results; 1 = none. Of shapes alone. */
 int64_t red_pieces(const Type *t, uint32_t reduced);
+/* Tasks of a reduction in one piece: kept elements, or 64 of them where these lie side by side. */
+int64_t red_units(const Type *t, uint32_t reduced);
 uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
 int red_states(const Op *op);                           /* values of a reduction's state between kernels */

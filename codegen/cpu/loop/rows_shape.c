@@ -24,9 +24,27 @@ red_mask(const Graph *g, const Op *op)
 enum { PIECE = 32768, UNITS = 16, MOST = 64 };
 
 int64_t
+red_units(const Type *t, uint32_t reduced)
+{
+	int64_t kept = 1, lane = 1;
+
+	for (int i = 0; i < t->rank; i++) {
+		int a = t->perm[i];
+		int64_t n = t->axis[a].n;
+		bool red = reduced >> a & 1;
+
+		if (n == 1)
+			continue;
+		kept *= red ? 1 : n;
+		lane = red ? 1 : n;
+	}
+	return lane > 1 ? kept / lane * ((lane + 63) / 64) : kept;
+}
+
+int64_t
 red_pieces(const Type *t, uint32_t reduced)
 {
-	int64_t kept = 1, total = 1, first = 1, lane = 1, units, want, last = -1;
+	int64_t total = type_elements(t), first = 1, units = red_units(t, reduced), want;
 	bool leading = true;
 
 	for (int i = 0; i < t->rank; i++) {
@@ -34,20 +52,13 @@ red_pieces(const Type *t, uint32_t reduced)
 		int64_t n = t->axis[a].n;
 		bool red = reduced >> a & 1;
 
-		total *= n;
 		if (n == 1)
 			continue;
-		last = a;
-		if (!red)
-			kept *= n;
 		if (red && leading)
 			first *= n;
 		else if (red || first > 1)
 			leading = false;
 	}
-	if (last >= 0 && !(reduced >> last & 1))
-		lane = t->axis[last].n;
-	units = lane > 1 ? kept / lane * ((lane + 63) / 64) : kept;
 	if (total < 2 * PIECE || units >= UNITS)
 		return 1;
 	want = total / PIECE;
