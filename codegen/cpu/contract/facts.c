@@ -174,17 +174,26 @@ reads_lines(const Mat *m, const GemmParams *p)
 	       && m->m.n <= matmul_block(m, p) && F32(m->n) >= PAGE && m->m.n * m->n <= SUMS;
 }
 
+/* Steps of a pass that reads lines whole; 0: none does. */
+int
+matmul_lines(const Mat *m, const GemmParams *p)
+{
+	enum { LINES = 64 };
+
+	return !p->own && p->engine == ENGINE_FMA && m->k > 4 * LINES && reads_lines(m, p) ? LINES : 0;
+}
+
 /* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
 int64_t
 matmul_steps(const Mat *m, const GemmParams *p)
 {
-	enum { LONG = 4096, STEPS = 1024, LINES = 64, SUMS = 256 << 10 };
+	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
 	bool fits = matmul_block(m, p) * m->n <= SUMS;
 
 	if (p->own)
 		return m->k < OWN_STEPS ? m->k : OWN_STEPS;
-	if (p->engine == ENGINE_FMA && m->k > 4 * LINES && reads_lines(m, p))
-		return LINES;
+	if (matmul_lines(m, p))
+		return matmul_lines(m, p);
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 

@@ -167,6 +167,8 @@ int64_t wgrad_cut(const Graph *g, const Op *op, const GemmParams *p); /* columns
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of the shape, not of the tile */
 /* Steps of the sum that a piece takes before it goes on: all, or so many that its rows and a panel stay in L2. */
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
+/* Steps of a pass of few rows over a second operand that is read as it lies, in lines of a page; 0: of no other. */
+int matmul_lines(const Mat *m, const GemmParams *p);
 int64_t matmul_panel_bytes(const GemmParams *p); /* of a block of steps of a panel that a task makes itself */
 /* A piece's rows of a transposed operand as they are copied; `high` of them, with room for a vector's rest. */
 int64_t matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled);

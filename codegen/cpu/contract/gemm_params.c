@@ -364,6 +364,7 @@ bool
 products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
 {
 	const Algo *row = p->algo;
+	Mat m;
 
 	(void)best;
 	if (!gemm_possible(g, op))
@@ -378,6 +379,8 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 		p->own = true;
 		p->ahead = 0;
 	}
+	if (op->kind == OP_matmul && matmul_mat(g, op, &m) && matmul_lines(&m, p))
+		p->ahead = matmul_lines(&m, p); /* the next pass' lines, while tiles of rows go over this one's */
 	set_images(g, op, p);
 	set_band(g, op, p);
 	return true;
