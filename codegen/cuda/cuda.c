@@ -227,8 +227,11 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		;
 	else if (red && cu_rows_threads(g, red) < BLOCK)
 		gr->kernel = rows_text(g, cu_rows_threads(g, red), 1);
-	else if (red)
-		gr->kernel = rows_text(g, BLOCK, cu_rows_pieces(g, group, red, &gr->workspace));
+	else if (red) {
+		int pieces = cu_rows_pieces(g, group, red, &gr->workspace);
+
+		gr->kernel = rows_text(g, pieces > 1 ? BLOCK : cu_rows_block(g, group, red), pieces);
+	}
 	else if (contract && cu_depthwise_select(g, group, contract))
 		;
 	else if (contract)
@@ -570,9 +573,9 @@ part_source(CuProgram *p, int part, bool loop)
 		buf_printf(&b, "%s%s", cuda_loop_types, cuda_loop);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
-			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL%s %s%s", p->fn.at[i].name,
-			           p->fn.at[i].what, p->fn.at[i].before, p->fn.at[i].two ? "2" : "", p->fn.at[i].name,
-			           p->fn.at[i].text);
+			buf_printf(&b, "\n/* graph code, group %s: %s */\n%s%s %s%s", p->fn.at[i].name,
+			           p->fn.at[i].what, p->fn.at[i].before, cu_kernel_word(p->a, &p->fn.at[i]),
+			           p->fn.at[i].name, p->fn.at[i].text);
 	const char *r = arena_strndup(p->a, b.at, b.n);
 
 	buf_free(&b);

@@ -68,6 +68,7 @@ typedef struct Cuda {
 	VEC(KernelMap) map; char map_name[2]; /* tensor maps behind them, map_X */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
 	int team;                       /* blocks that wait for each other; 1: none does */
+	int beside;                     /* as CuFunction's */
 	/* flat: o0 is the number of elements, and nothing else tells shapes apart; loose: threads do not meet, it may
 	 * share a launch; two: see CuFunction */
 	bool check, writes_state, flat, loose, two;
@@ -216,7 +217,8 @@ Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 
 /* ---- rows.c: reductions */
 /* one pass of one reduction: its state */
-typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; bool warp; } Atom;
+/* below_zero: of exponentials, all of numbers of 0 and less */
+typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; bool warp, below_zero; } Atom;
 /* Which ops of a group are its reductions, or wait for one: late[i - first]. */
 typedef struct Late { uint32_t first, last; bool *late; } Late;
 Late cu_late_find(const Graph *g, int group);
@@ -239,6 +241,8 @@ int64_t cu_rows_workspace(const Graph *g, const Op *red, const Params *p);
 /* p: of the family, or the family alone: as other kernels' groups have it */
 void cu_rows_emit(Cuda *c, const Params *p);
 int cu_rows_threads(const Graph *g, const Op *op);      /* of a row: one, a warp's, a block's */
+/* threads of a row that has a block: as many as it takes for their registers to hold it */
+int cu_rows_block(const Graph *g, int group, const Op *red);
 
 /* ---- scatter.c: elements added to places that indices name */
 void cu_scatter_emit(Cuda *c, const Op *op);

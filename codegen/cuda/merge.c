@@ -328,9 +328,9 @@ kernel_text(Text *t, const Graph *g, KernelRec *k)
 		if (f->plan)
 			buf_printf(b, "%s%s */\n/* %s: %s */\n", f->what, once, f->name, f->text);
 		else
-			buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL%s %s%s", f->what, (long long)k->rows,
+			buf_printf(b, "%s; blocks=%lld%s%s */\n%s%s %s%s", f->what, (long long)k->rows,
 			           f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
-			           once, f->before, f->two ? "2" : "", f->name, f->text);
+			           once, f->before, cu_kernel_word(p->a, f), f->name, f->text);
 	}
 	k->fn = t->number[k->fn] - 1;
 }

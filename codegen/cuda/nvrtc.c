@@ -187,6 +187,8 @@ comment_of(Arena *a, const char *source, const char *kernel)
 
 	if (!at)
 		at = strstr(source, arena_printf(a, "KERNEL2 %s(", kernel));
+	if (!at)
+		at = strstr(source, arena_printf(a, ") %s(char *arena", kernel));
 	from = at;
 	while (from && from > source && strncmp(from, "/* graph ", 9))
 		from--;

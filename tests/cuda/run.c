@@ -131,7 +131,7 @@ code_compile(Arena *a, const char *source, bool cubin, const char *arch, void **
 static const char *
 function_text(Arena *a, const CuFunction *f)
 {
-	return arena_printf(a, "%sKERNEL%s %s%s", f->before, f->two ? "2" : "", f->name, f->text);
+	return arena_printf(a, "%s%s %s%s", f->before, cu_kernel_word(a, f), f->name, f->text);
 }
 
 static const Known *

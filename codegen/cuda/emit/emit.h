@@ -12,6 +12,7 @@ typedef struct CuFunction {
 	uint64_t hash;
 	int32_t block, shared, part;
 	int32_t team;                   /* blocks that wait for each other: a launch has whole teams; 1: none does */
+	int32_t beside;                 /* blocks that share a multiprocessor's registers; 0: as KERNEL, KERNEL2 */
 } CuFunction;
 /* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
 typedef struct CuProgram {
@@ -24,6 +25,7 @@ typedef struct CuProgram {
 	int cuts;                       /* updates that processes share */
 	int variant;                    /* of the group that is emitted (Group.variant); 0: its own kernel */
 } CuProgram;
+const char *cu_kernel_word(Arena *a, const CuFunction *f); /* what stands in front of its name */
 /* p: zeros and an arena; text and fn are p's to free. NULL, or what is wrong with the plan's launches, in p's arena */
 const char *cu_module_emit(CuProgram *p, const Module *m, const char *arch);
 /* PTX, a cubin or both of CUDA C text. lines: with the text's line numbers for debuggers, twice the size; strict: a

@@ -2,7 +2,7 @@
  *
  * A subset of C and no header: NVRTC brings threadIdx, __shared__ and the functions of <math.h> by itself. Integers
  * wrap, a quotient by 0 is 0, values that an integer does not hold become the nearest that it holds, NaN becomes 0. top
- * and low keep a NaN, and the first of two. Trees over the block halve, so their order is that of the threads' numbers.
+ * and low keep a NaN. Sums over a block have one order: in each warp by halves, then over the warps.
  * Becomes cuda_prelude (embed.py). */
 
 #define BLOCK 256
@@ -10,6 +10,8 @@
 #define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 // two blocks share a multiprocessor's registers: one stores while the other multiplies
 #define KERNEL2 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+// so many threads, and so many blocks on a multiprocessor
+#define KERNEL_OF(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define FN static __device__ __forceinline__
 #define INF_f32 __int_as_float(0x7f800000)
 #define NAN_f32 __int_as_float(0x7fc00000)
@@ -49,15 +51,27 @@ FN int index_i64(long long x) { return x < -0x40000000ll ? -0x40000000 : x > 0x4
 /* every type of numbers, by the name that it has in names of functions */
 #define NUMBERS(F) F(f64, double) F(f32, float) F(i64, long long) F(i32, int) F(u8, unsigned char)
 
-/* the larger, the smaller; beats: x takes the place of m, where the first NaN stays */
+/* the larger, the smaller; beats: x takes the place of m, where the first NaN stays; top, low: a NaN stays */
 #define ORDERED(t, T) \
 FN T min_##t(T a, T b) { return a < b ? a : b; } \
 FN T max_##t(T a, T b) { return a > b ? a : b; } \
-FN bool beats_##t(T x, T m) { return (x > m || x != x) && m == m; } \
-FN T top_##t(T x, T m) { return (x > m || x != x) && m == m ? x : m; } \
-FN T low_##t(T x, T m) { return (x < m || x != x) && m == m ? x : m; }
+FN bool beats_##t(T x, T m) { return (x > m || x != x) && m == m; }
 NUMBERS(ORDERED)
 ORDERED(bool, bool)
+#define EXTREMA(t, T) \
+FN T top_##t(T x, T m) { return (x > m || x != x) && m == m ? x : m; } \
+FN T low_##t(T x, T m) { return (x < m || x != x) && m == m ? x : m; }
+EXTREMA(f64, double)
+EXTREMA(i64, long long)
+EXTREMA(i32, int)
+EXTREMA(u8, unsigned char)
+EXTREMA(bool, bool)
+#if __CUDA_ARCH__ >= 800
+FN float top_f32(float x, float m) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(m)); return y; }
+FN float low_f32(float x, float m) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(m)); return y; }
+#else
+EXTREMA(f32, float)
+#endif
 
 /* to integers: the nearest that there is, NaN is 0 */
 #define TO_INTEGER(f, F) \
@@ -110,7 +124,16 @@ FN double floormod_f64(double x, double y) {
 }
 
 /* exponentials below the largest m, which may be infinite */
-FN float exp_below_f32(float x, float m) { return m - m == 0 ? expf(x - m) : 0.0f; }
+/* e^x of x <= 0 in two instructions: its error, of x's rounding to a multiple of log2(e), is as large as that of the
+ * difference that x is; what is below 2^-126 is 0 */
+FN float exp_low_f32(float x)
+{
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+	return y;
+}
+FN double exp_low_f64(double x) { return exp(x); }
+FN float exp_below_f32(float x, float m) { return m - m == 0 ? exp_low_f32(x - m) : 0.0f; }
 FN double exp_below_f64(double x, double m) { return m - m == 0 ? exp(x - m) : 0.0; }
 FN float log_above_f32(float s, float m) { return m - m == 0 ? m + logf(s) : m; }
 FN double log_above_f64(double s, double m) { return m - m == 0 ? m + log(s) : m; }
@@ -350,13 +373,16 @@ FN void read2(float *to, const float *p) { float2 x = *(const float2 *)p; to[0] 
 FN void write4(float *p, const float *x) { *(float4 *)p = make_float4(x[0], x[1], x[2], x[3]); }
 FN void write1(float *p, const float *x) { *p = *x; }
 FN void write2(float *p, const float *x) { *(float2 *)p = make_float2(x[0], x[1]); }
+FN void take2_32(float *to, const float *p) { read2(to, p); }
 FN void take4_32(float *to, const float *p) { read4(to, p); }
 FN void take8_32(float *to, const float *p) { read4(to, p); read4(to + 4, p + 4); }
+FN void put2_32(float *p, const float *x) { write2(p, x); }
 FN void put4_32(float *p, const float *x) { write4(p, x); }
 FN void put8_32(float *p, const float *x) { write4(p, x); write4(p + 4, x + 4); }
 FN void halves(unsigned short *to, unsigned x) { to[0] = (unsigned short)x; to[1] = (unsigned short)(x >> 16); }
 FN unsigned joined(const unsigned short *x) { return x[0] | (unsigned)x[1] << 16; }
 /* pairs of 16 bits, the first in the lower half: as they were loaded, until an element is asked for */
+FN void pairs2(unsigned *to, const unsigned short *p) { *to = *(const unsigned *)p; }
 FN void pairs4(unsigned *to, const unsigned short *p) { uint2 x = *(const uint2 *)p; to[0] = x.x; to[1] = x.y; }
 FN void pairs8(unsigned *to, const unsigned short *p) {
 	uint4 x = *(const uint4 *)p;
@@ -366,6 +392,7 @@ FN void pairs8(unsigned *to, const unsigned short *p) {
 	to[3] = x.w;
 }
 FN unsigned short half_at(const unsigned *x, int i) { return (unsigned short)(x[i / 2] >> i % 2 * 16); }
+FN void take2_16(unsigned short *to, const unsigned short *p) { halves(to, *(const unsigned *)p); }
 FN void take4_16(unsigned short *to, const unsigned short *p) {
 	uint2 x = *(const uint2 *)p;
 	halves(to, x.x);
@@ -403,6 +430,7 @@ FN void put8_pairs(unsigned short *p, const unsigned *x) { *(uint4 *)p = make_ui
 FN void rounded8_##type(unsigned *to, const float *x) { \
 	for (int i = 0; i < 4; i++) to[i] = pair_##type(x[2 * i], x[2 * i + 1]); \
 } \
+FN void put2_##type(unsigned short *p, const float *x) { *(unsigned *)p = pair_##type(x[0], x[1]); } \
 FN void put4_##type(unsigned short *p, const float *x) { \
 	*(uint2 *)p = make_uint2(pair_##type(x[0], x[1]), pair_##type(x[2], x[3])); \
 } \
@@ -503,6 +531,11 @@ FN float4 read4_fresh(const float *p, bool there)
 	return y;
 }
 FN void add4(float *x, float4 y) { x[0] += y.x; x[1] += y.y; x[2] += y.z; x[3] += y.w; }
+/* what is computed of it is computed anew behind this, and takes no registers till then */
+FN void kept_32(float *x) { asm volatile("" : "+f"(*x)); }
+FN void kept_16(unsigned *x) { asm volatile("" : "+r"(*x)); }
+FN int kept_index(int x) { asm volatile("" : "+r"(x)); return x; }
+FN long long kept_index(long long x) { asm volatile("" : "+l"(x)); return x; }
 /* an address that the compiler does not know: what is called with it is compiled once, and names no memory of its
  * caller */
 FN float *hidden(float *p) { asm volatile("" : "+l"(p)); return p; }
@@ -661,69 +694,63 @@ F(name##_f32, float, a + b) \
 F(name##_i64, long long, add_i64(a, b)) \
 F(name##_i32, int, add_i32(a, b))
 
-/* over the block: every thread gets the result */
-#define TREE(name, T, JOIN) \
-static __device__ T name(T x) \
-{ \
-	__shared__ T s[BLOCK]; \
-	__syncthreads(); \
-	s[threadIdx.x] = x; \
-	__syncthreads(); \
-	for (unsigned h = BLOCK / 2; h > 0; h >>= 1) { \
-		if (threadIdx.x < h) { T a = s[threadIdx.x], b = s[threadIdx.x + h]; s[threadIdx.x] = JOIN; } \
-		__syncthreads(); \
-	} \
-	return s[0]; \
-}
-SUMS(TREE, block_sum)
-#define TREES(t, T) TREE(block_top_##t, T, top_##t(b, a)) TREE(block_low_##t, T, low_##t(b, a))
-NUMBERS(TREES)
-TREES(bool, bool)
-#define ARGMAX(t, T) \
-static __device__ void block_argmax_##t(T *x, long long *i) \
-{ \
-	__shared__ T s[BLOCK]; \
-	__shared__ long long at[BLOCK]; \
-	__syncthreads(); \
-	s[threadIdx.x] = *x; \
-	at[threadIdx.x] = *i; \
-	__syncthreads(); \
-	for (unsigned h = BLOCK / 2; h > 0; h >>= 1) { \
-		if (threadIdx.x < h) { \
-			T a = s[threadIdx.x], b = s[threadIdx.x + h]; \
-			long long i0 = at[threadIdx.x], i1 = at[threadIdx.x + h]; \
-			bool same = a == b || (a != a && b != b); \
-			if (same ? i1 < i0 : beats_##t(b, a)) { s[threadIdx.x] = b; at[threadIdx.x] = i1; } \
-		} \
-		__syncthreads(); \
-	} \
-	*x = s[0]; \
-	*i = at[0]; \
-}
-NUMBERS(ARGMAX)
-
-/* over a warp: every lane gets the result */
+/* over the first n lanes of a warp, n a power of two, and every n others: each gets the result */
 #define WARP(name, T, JOIN) \
-FN T name(T a) \
+FN T name##_of(T a, int n) \
 { \
-	for (int h = 16; h > 0; h >>= 1) { T b = __shfl_xor_sync(0xffffffffu, a, h); a = JOIN; } \
+	for (int h = n / 2; h > 0; h /= 2) { T b = __shfl_xor_sync(0xffffffffu, a, h); a = JOIN; } \
 	return a; \
-}
+} \
+FN T name(T a) { return name##_of(a, 32); }
 SUMS(WARP, warp_sum)
 #define WARPS(t, T) WARP(warp_top_##t, T, top_##t(b, a)) WARP(warp_low_##t, T, low_##t(b, a))
 NUMBERS(WARPS)
 WARPS(bool, bool)
 #define WARP_ARGMAX(t, T) \
-FN void warp_argmax_##t(T *x, long long *i) \
+FN void warp_argmax_of_##t(T *x, long long *i, int n) \
 { \
-	for (int h = 16; h > 0; h >>= 1) { \
+	for (int h = n / 2; h > 0; h /= 2) { \
 		T b = __shfl_xor_sync(0xffffffffu, *x, h); \
 		long long i1 = __shfl_xor_sync(0xffffffffu, *i, h); \
 		bool same = *x == b || (*x != *x && b != b); \
 		if (i1 != NO_INDEX && (*i == NO_INDEX || (same ? i1 < *i : beats_##t(b, *x)))) { *x = b; *i = i1; } \
 	} \
-}
+} \
+FN void warp_argmax_##t(T *x, long long *i) { warp_argmax_of_##t(x, i, 32); }
 NUMBERS(WARP_ARGMAX)
+
+/* over the block, of a power of two of warps: each warp's result, then those of the warps; every thread gets it */
+#define WARPS_MOST 32
+#define TREE(name, T, ...) \
+static __device__ T block_##name(T x) \
+{ \
+	__shared__ T s[WARPS_MOST]; \
+	const int warps = blockDim.x / 32; \
+	x = warp_##name(x); \
+	__syncthreads(); \
+	if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = x; \
+	__syncthreads(); \
+	return warp_##name##_of(s[threadIdx.x % warps], warps); \
+}
+SUMS(TREE, sum)
+#define TREES(t, T) TREE(top_##t, T) TREE(low_##t, T)
+NUMBERS(TREES)
+TREES(bool, bool)
+#define ARGMAX(t, T) \
+static __device__ void block_argmax_##t(T *x, long long *i) \
+{ \
+	__shared__ T s[WARPS_MOST]; \
+	__shared__ long long at[WARPS_MOST]; \
+	const int warps = blockDim.x / 32; \
+	warp_argmax_##t(x, i); \
+	__syncthreads(); \
+	if (threadIdx.x % 32 == 0) { s[threadIdx.x / 32] = *x; at[threadIdx.x / 32] = *i; } \
+	__syncthreads(); \
+	*x = s[threadIdx.x % warps]; \
+	*i = at[threadIdx.x % warps]; \
+	warp_argmax_of_##t(x, i, warps); \
+}
+NUMBERS(ARGMAX)
 
 /* keys that differ from each other, in order: how many of n, a power of two, are less than k; the keys of a chunk
  * put in order by a block, in runs that double: a key's place is that in its own run and the number of the other's

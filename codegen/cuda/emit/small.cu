@@ -9,12 +9,13 @@ FN T neg_##t(T a) { return (T)-a; } \
 FN T abs_##t(T a) { return a < 0 ? (T)-a : a; } \
 FN T idiv_##t(T a, T b) { return (T)idiv_i32(a, b); } \
 FN T imod_##t(T a, T b) { return (T)imod_i32(a, b); } \
-ORDERED(t, T)
+ORDERED(t, T) \
+EXTREMA(t, T)
 SMALL(i16, short)
 SMALL(u16, unsigned short)
 SMALL(i8, signed char)
 /* over a block and over a warp */
-#define SMALL_TREES(t, T) TREES(t, T) ARGMAX(t, T) WARPS(t, T) WARP_ARGMAX(t, T)
+#define SMALL_TREES(t, T) WARPS(t, T) WARP_ARGMAX(t, T) TREES(t, T) ARGMAX(t, T)
 SMALL_TREES(i16, short)
 SMALL_TREES(u16, unsigned short)
 SMALL_TREES(i8, signed char)

@@ -526,6 +526,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->threads = BLOCK;
 	c->shared = 0;
 	c->team = 1;
+	c->beside = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->off.n = c->map.n = c->counts = 0;
 	c->check = c->writes_state = c->flat = c->loose = c->two = false;
@@ -533,6 +534,12 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->lanes = NULL;
 	c->head.n = c->body.n = 0;
 	c->rounded.n = 0;
+}
+
+const char *
+cu_kernel_word(Arena *a, const CuFunction *f)
+{
+	return f->beside ? arena_printf(a, "KERNEL_OF(%d, %d)", f->block, f->beside) : f->two ? "KERNEL2" : "KERNEL";
 }
 
 /* The function of that text. */
@@ -545,8 +552,8 @@ function_of(Cuda *c, const char *before, const char *text, const char *what, boo
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (f->hash == hash && f->plan == plan && f->two == c->two && f->block == c->threads &&
-		    f->shared == c->shared && !strcmp(f->text, text))
+		if (f->hash == hash && f->plan == plan && f->two == c->two && f->beside == c->beside &&
+		    f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
 	vec_push(p->a, &p->fn,
@@ -561,6 +568,7 @@ function_of(Cuda *c, const char *before, const char *text, const char *what, boo
 	                       .hash = hash,
 	                       .block = c->threads,
 	                       .team = c->team,
+	                       .beside = c->beside,
 	                       .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }

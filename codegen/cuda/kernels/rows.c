@@ -2,39 +2,23 @@
  *
  * In: a group with reductions over the same axes of one space.   Out: a kernel with a block for each kept index, or a
  * thread where a row is short, or, of many rows of moderate length, a warp: its lanes join by shuffles, no thread waits
- * for a block, and what the row is computed from stays in registers for all passes if that is little. A pass goes over
- * the row for every phase: what depends on no reduction of the group,
- * what depends on those of the first pass, ...; threads take every BLOCK-th element, their states join in a halving
- * tree, so the order is the same whatever the machine. moments takes two passes (sum, squares about the mean),
- * logsumexp too (largest, exponentials below it). Values of the row's whole space are stored in their phase, values of
- * the kept shape at the end. A reduction asked for at any other index is a loop of its own. A block's threads take four
- * neighbours at once where the row goes along memory. Where rows are few and long and one pass does, a row is cut into
- * pieces, a block to each: they leave their states in the workspace, and the block that comes last joins them, in the
- * tree of its threads. */
+ * for a block. What the row is computed from stays in registers for all passes, if these hold it: of a long row with
+ * 512 or 1,024 threads. A pass goes over the row for every phase: what depends on no reduction of the group, what
+ * depends on those of the first pass, ...; threads take every so manieth element, their states join by warps, so the
+ * order is the same whatever the machine. moments takes two passes (sum, squares about the mean), logsumexp too
+ * (largest, exponentials below it; of numbers off which their own largest was taken, one). Values of the row's whole
+ * space are stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a
+ * loop of its own (atoms.c). Threads take four or two neighbours at once where the row goes along memory. Where rows
+ * are few and long and one pass does, a row is cut into pieces, a block to each: they leave their states in the
+ * workspace, and the block that comes last joins them. */
 #include "../contract/gemm.h"
 #include "red.h"
 #include <string.h>
 
-/* Bytes of a state; of a warp: elements of its row, at most, and of memory's values those that a lane keeps. */
-enum { SLOT = 16, WARP_ROW = 1024, HELD = 96 };
-
-int
-cu_red_passes(const Op *op)
-{
-	return red_of(op)->then == RED_ONCE ? 1 : 2;
-}
-
-uint32_t
-cu_red_axes(const Graph *g, const Op *op)
-{
-	int rank = val_type(g, op->in[0])->rank, n;
-	const int64_t *axes = attr_ints(op, A_axes, &n);
-	uint32_t bits = 0;
-
-	for (int i = 0; i < n; i++)
-		bits |= 1u << (axes[i] < 0 ? axes[i] + rank : axes[i]);
-	return bits;
-}
+/* Bytes of a state; elements of a warp's row, at most; what a thread keeps of memory's values: of a warp's elements,
+ * of a block's words of 32 bits; threads of a multiprocessor, with which those of a block leave it registers; elements
+ * of a thread from which on a pass computes anew what another did. */
+enum { SLOT = 16, WARP_ROW = 1024, HELD = 96, HELD_WORDS = 36, BESIDE = 1024, ANEW = 32 };
 
 int
 cu_rows_threads(const Graph *g, const Op *op)
@@ -46,6 +30,47 @@ cu_rows_threads(const Graph *g, const Op *op)
 	if (count <= SHORT_ROW)
 		return 1;
 	return count <= WARP_ROW && rows >= cu_machine(g)->budget.blocks ? WARP : BLOCK;
+}
+
+/* Neighbours along axis `inner` of t that are taken at once. */
+static int
+neighbours(const Type *t, int inner)
+{
+	return inner < 0 || t->axis[inner].mul ? 1 : t->axis[inner].n % 4 == 0 ? 4 : t->axis[inner].n % 2 == 0 ? 2 : 1;
+}
+
+/* Turns that threads take over a row, vec elements each. */
+static int64_t
+turns_of(int64_t count, int threads, int vec)
+{
+	return (count + (int64_t)threads * vec - 1) / ((int64_t)threads * vec);
+}
+
+int
+cu_rows_block(const Graph *g, int group, const Op *red)
+{
+	const Type *t = val_type(g, red->in[0]);
+	uint32_t axes = cu_red_axes(g, red), last;
+	int inner = cu_inner_axis(t), vec = neighbours(t, inner), bytes = 0;
+	bool *seen = arena_array(g->arena, bool, g->val.n);
+
+	for (uint32_t i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && op->group == group && k < op->nin; k++) {
+			const Type *in = val_type(g, op->in[k]);
+			const Op *by = val_op(g, op->in[k]);
+
+			if (seen[op->in[k].id] || (by && by->group == group) || !type_same_place(in, t))
+				continue;
+			seen[op->in[k].id] = true;
+			bytes += dtype_info[in->dtype].bytes;
+		}
+	}
+	for (int threads = BLOCK; vec > 1 && bytes && axes >> inner & 1 && threads <= 4 * BLOCK; threads *= 2)
+		if (turns_of(cu_full_product(t, axes), threads, vec) * vec * bytes <= 4 * HELD_WORDS)
+			return threads;
+	return BLOCK;
 }
 
 Late
@@ -144,203 +169,64 @@ cu_rows_misfit(const Graph *g, const Op *red, const SelectCx *cx, const Params *
 int64_t
 cu_rows_workspace(const Graph *g, const Op *red, const Params *p)
 {
-	return p->cuda_rows.pieces > 1 ? cu_rows_facts(g, red, NULL).M * p->cuda_rows.pieces * SLOT *
-	                                         cut_states(g, red->group, red)
-	                               : 0;
-}
-
-/* ---------------------------------------------------------------- states */
-static DType
-atom_dtype(const Cuda *c, const Atom *a)
-{
-	return red_dtype(a->op, (DType)val_type(c->g, a->op->in[0])->dtype);
-}
-
-const char *
-cu_atom_type(const Cuda *c, const Atom *a)
-{
-	return cu_c_type(atom_dtype(c, a));
-}
-
-/* Is its state the larger or the smaller, without an index? */
-static bool
-is_extremum(const Atom *a)
-{
-	RedJoin join = red_of(a->op)->join;
-
-	return (join == RED_HIGH || join == RED_LOW) && a->pass == 0;
-}
-
-/* What joins two such states in the prelude. */
-static const char *
-extremum(const Atom *a)
-{
-	return red_of(a->op)->join == RED_LOW ? "low" : "top";
-}
-
-void
-cu_atom_open(Cuda *c, Atom *a)
-{
-	DType dt = atom_dtype(c, a);
-	bool top = is_extremum(a) || red_indexes(a->op);
-
-	a->s[0] = cu_fresh(c, 'v');
-	cu_line(c, "%s %s = %s;", cu_c_type(dt), a->s[0],
-	        top ? cu_cell_lowest(dt, red_of(a->op)->join == RED_LOW).v : "0");
-	if (red_indexes(a->op)) {
-		a->s[1] = cu_fresh(c, 'i');
-		cu_line(c, "long long %s = NO_INDEX;", a->s[1]);
-	}
-}
-
-Cell
-cu_red_element(Cuda *c, const Op *op, Cell x)
-{
-	const Expr *e = red_of(op)->element;
-
-	if (expr_is(e, 0))
-		return x;
-	x = cu_cell_let(c, x.v, (DType)x.dt);
-	return cu_cell_let(c, cu_cell_expr(c, e, &x, (DType)x.dt).v, (DType)x.dt);
-}
-
-void
-cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
-{
-	const RedInfo *red = red_of(a->op);
-	DType dt = atom_dtype(c, a);
-	const char *s = a->s[0], *sx = cu_suffix(dt);
-	Cell state = {s, (uint8_t)dt};
-
-	x = cu_red_element(c, a->op, cu_cell_cast(c, x, dt));
-	if (red->join != RED_ADD && red->then == RED_ONCE)
-		x = cu_cell_rounded(c, x); /* whoever looks for it finds it, in memory too */
-	if (is_extremum(a)) {
-		cu_line(c, "%s = %s_%s(%s, %s);", s, extremum(a), sx, x.v, s);
-	} else if (red->join == RED_FIRST) {
-		cu_line(c, "if (%s == NO_INDEX || beats_%s(%s, %s)) { %s = %s; %s = %s; }", a->s[1], sx, x.v, s, s, x.v,
-		        a->s[1], index);
-	} else if (red->then == RED_SQUARES && a->pass == 1) {
-		Cell d = cu_cell_let(c, cu_cell_bin(c, EX_SUB, x, a->before).v, dt);
-
-		cu_line(c, "%s = %s;", s, cu_cell_fma(c, d, d, state).v);
-	} else if (red->then == RED_EXPONENTIALS) {
-		cu_line(c, "%s = %s + exp_below_%s(%s, %s);", s, s, sx, x.v, a->before.v);
-	} else {
-		cu_line(c, "%s = %s;", s, cu_cell_bin(c, EX_ADD, state, x).v);
-	}
-}
-
-void
-cu_atom_join(Cuda *c, Atom *a)
-{
-	const char *sx = cu_suffix(atom_dtype(c, a)), *who = a->warp ? "warp" : "block";
-
-	if (red_indexes(a->op))
-		cu_line(c, "%s_argmax_%s(&%s, &%s);", who, sx, a->s[0], a->s[1]);
-	else
-		cu_line(c, "%s = %s_%s_%s(%s);", a->s[0], who, is_extremum(a) ? extremum(a) : "sum", sx, a->s[0]);
-}
-
-Cell
-cu_red_value(Cuda *c, const Op *op, Cell s, const char *index, Ix count)
-{
-	const Expr *v = red_of(op)->value;
-	DType to = (DType)val_type(c->g, op->out[0])->dtype, dt = dtype_is_float(to) && to != DT_f64 ? DT_f32 : to;
-	Cell var[RED_VARS] = {[RED_S] = s, [RED_I] = {index, DT_i64}};
-
-	if (expr_is(v, RED_S) || expr_is(v, RED_I))
-		return var[v->index];
-	var[RED_S] = cu_cell_cast(c, s, dt);
-	var[RED_N] = (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)dt), count), (uint8_t)dt};
-	return cu_cell_expr(c, v, var, dt);
-}
-
-Cell
-cu_atom_value(Cuda *c, Atom *a, Ix count)
-{
-	RedThen then = red_of(a->op)->then;
-	DType dt = atom_dtype(c, a), to = (DType)val_type(c->g, a->op->out[0])->dtype;
-	Cell s = {a->s[0], (uint8_t)dt};
-
-	if (then == RED_SQUARES) {
-		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type(dt), count), s.dt});
-		if (a->pass == 0)
-			return cu_cell_let(c, s.v, dt);
-	} else if (then == RED_EXPONENTIALS) {
-		if (a->pass == 0)
-			return s;
-		s = (Cell){arena_printf(c->a, "log_above_%s(%s, %s)", cu_suffix(dt), s.v, a->before.v), (uint8_t)dt};
-	} else {
-		s = cu_red_value(c, a->op, s, a->s[1], count);
-	}
-	return cu_cell_let(c, cu_cell_cast(c, s, to).v, to);
-}
-
-/* ---------------------------------------------------------------- at any index: a loop */
-/* Where axis i of the operand is an axis of the result, its index there. */
-static void
-operand_index(const Graph *g, const Op *op, const Ix *ix, Ix *in)
-{
-	uint32_t axes = cu_red_axes(g, op);
-	const Type *t = val_type(g, op->in[0]);
-	bool keep = attr_bool(op, A_keep);
-	int j = 0;
-
-	for (int i = 0; i < t->rank; i++) {
-		bool reduced = axes >> i & 1;
-
-		in[i] = reduced ? "0" : ix[j];
-		j += keep || !reduced;
-	}
-}
-
-Cell
-cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix)
-{
-	const Type *t = val_type(c->g, op->in[0]);
-	uint32_t axes = cu_red_axes(c->g, op);
-	Ix in[MAX_RANK], i, count = cu_product(c, t, axes);
-	Cell value[2] = {{0}};
-
-	operand_index(c->g, op, ix, in);
-	for (int pass = 0; pass < cu_red_passes(op); pass++) {
-		Atom a = {.op = op, .pass = pass, .before = value[0]};
-
-		cu_atom_open(c, &a);
-		Scope s = cu_loop_open(c, count, &i);
-
-		cu_take_apart(c, t, axes, i, in);
-		cu_atom_step(c, &a, cu_value_at(c, op->in[0], in), i);
-		cu_scope_close(c, s);
-		value[pass] = cu_atom_value(c, &a, count);
-	}
-	if (op->nout > 1) {
-		DType to = (DType)val_type(c->g, op->out[0])->dtype;
-
-		value[0] = cu_cell_cast(c, value[0], to);
-		return value[index];
-	}
-	return value[cu_red_passes(op) - 1];
+	return p->cuda_rows.pieces > 1
+	               ? cu_rows_facts(g, red, NULL).M * p->cuda_rows.pieces * SLOT * cut_states(g, red->group, red)
+	               : 0;
 }
 
 /* ---------------------------------------------------------------- the kernel */
 typedef struct Rows {
-	const Op *red;                  /* one of them: all have its space and axes */
+	const Op *red; /* one of them: all have its space and axes */
 	const Type *space;
 	uint32_t axes, kept;
 	int threads, block, unroll; /* of a row, of a block; 0: as the compiler does */
-	/* of a warp: what the row is computed from, if all of it stays in registers, and turns of the lanes over the
-	 * row */
+	/* what the row is computed from, if all of it stays in registers, and turns of the threads over the row, the
+	 * last not all of them */
 	Leaves held;
 	int turns;
+	bool partly;
 	/* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */
 	int pieces, vec, inner;
 	Ix ix[MAX_RANK], number, count, piece;
 	int nphase;
-	VEC(Atom) atom; VEC(int) at;    /* passes of reductions, and their phases */
+	VEC(Atom) atom;
+	VEC(int) at; /* passes of reductions, and their phases */
 	VEC(Out) whole, row;
 } Rows;
+
+/* Is its result the largest of what it goes over? */
+static bool
+red_is_largest(const Op *op)
+{
+	const RedInfo *r = op_info[op->kind].red >= 0 ? red_of(op) : NULL;
+
+	return r && r->join == RED_HIGH && r->then == RED_ONCE && expr_is(r->element, 0) && expr_is(r->value, RED_S);
+}
+
+/* The largest that is taken off what a logsumexp goes over: the largest of that is 0 then, or NaN, and no pass looks
+ * for it. NOVAL: it is another's. */
+static Val
+taken_off(const Cuda *c, const Op *op)
+{
+	const Op *sub = red_of(op)->then == RED_EXPONENTIALS ? val_op(c->g, op->in[0]) : NULL;
+	const Op *top = sub && sub->kind == OP_sub ? val_op(c->g, sub->in[1]) : NULL;
+	const Type *t = val_type(c->g, op->in[0]);
+	bool keep = false;
+
+	if (!top || !red_is_largest(top) || top->in[0].id != sub->in[0].id || !c->inside[sub->in[1].id] ||
+	    c->ready[sub->in[1].id] || (t->dtype != DT_f32 && t->dtype != DT_f64) ||
+	    !type_same_shape(t, val_type(c->g, top->in[0])) || cu_red_axes(c->g, top) != cu_red_axes(c->g, op))
+		return NOVAL;
+	keep = attr_bool(top, A_keep) && top->out[0].id == sub->in[1].id;
+	return keep ? sub->in[1] : NOVAL;
+}
+
+/* Its passes, and the first of them. */
+static int
+first_pass(const Cuda *c, const Op *op)
+{
+	return taken_off(c, op).id != NOVAL.id;
+}
 
 /* The passes over the row that must have ended before v is known, each reduction's own counted. */
 static int
@@ -355,7 +241,7 @@ phase_of(Cuda *c, Val v)
 
 	for (int k = 0; k < op->nin; k++)
 		p = (q = phase_of(c, op->in[k])) > p ? q : p;
-	return c->phase[v.id] = p + (op_info[op->kind].red >= 0 ? cu_red_passes(op) : 0);
+	return c->phase[v.id] = p + (op_info[op->kind].red >= 0 ? cu_red_passes(op) - first_pass(c, op) : 0);
 }
 
 static bool
@@ -414,8 +300,8 @@ rows_plan(Cuda *c, Rows *r)
 		if (op->dead)
 			continue;
 		if (op_info[op->kind].red >= 0 && same_space(c, r, op))
-			for (int p = 0; p < cu_red_passes(op); p++) {
-				last = phase_of(c, op->in[0]) + p;
+			for (int p = first_pass(c, op); p < cu_red_passes(op); p++) {
+				last = phase_of(c, op->in[0]) + p - first_pass(c, op);
 				vec_push(c->a, &r->atom, ((Atom){.op = op, .pass = p}));
 				vec_push(c->a, &r->at, last);
 			}
@@ -458,7 +344,7 @@ put_results(Cuda *c, const Rows *r, const Atom *a, Cell value)
 static void
 state_move(Cuda *c, const Atom *a, uint32_t k, const char *at, bool put)
 {
-	const char *type[2] = {cu_c_type(atom_dtype(c, a)), "long long"};
+	const char *type[2] = {cu_atom_type(c, a), "long long"};
 
 	for (int i = 0; i < 1 + red_indexes(a->op); i++) {
 		const char *slot =
@@ -502,37 +388,56 @@ in_vectors(const Rows *r, const Out *o)
 	return r->vec > 1 && cu_vector_place(o->type, o->offset, r->space);
 }
 
+/* Does a thread keep what `l` says of a row of so many elements? */
+static bool
+holds(const Cuda *c, const Rows *r, const Leaves *l, int64_t count)
+{
+	int64_t turns = turns_of(count, r->threads, r->vec), words = 0;
+
+	if (r->threads == WARP)
+		return (int64_t)l->at.n * turns * r->vec <= HELD;
+	for (uint32_t k = 0; k < l->at.n; k++)
+		words += turns * r->vec * dtype_info[val_type(c->g, l->at.at[k].v)->dtype].bytes / 4;
+	return r->pieces == 1 && words <= HELD_WORDS;
+}
+
 /* Neighbours are taken at once where the row goes along memory, in whole vectors, and something of it lies there. */
 static void
 vectors_choose(Cuda *c, Rows *r)
 {
 	const Type *t = r->space;
 	Leaves l = {0};
-	bool any = false;
+	bool any = false, marked = false;
 
 	r->vec = 1;
 	r->inner = cu_inner_axis(t);
-	if (r->threads == 1 || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul ||
-	    t->axis[r->inner].n % 4)
+	if (r->threads == 1 || r->inner < 0 || !(r->axes >> r->inner & 1) || neighbours(t, r->inner) == 1)
 		return;
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		cu_leaves_find(c, r->atom.at[k].op->in[0], t, NOVAL, &l);
-	r->vec = 4;
+	r->vec = neighbours(t, r->inner);
 	for (uint32_t k = 0; k < r->whole.n; k++)
 		any |= in_vectors(r, &r->whole.at[k]);
 	if (!any && !l.at.n)
 		r->vec = 1;
 	for (uint32_t k = 0; k < r->whole.n; k++)
 		cu_leaves_find(c, r->whole.at[k].v, t, NOVAL, &l);
-	int64_t count = cu_full_product(t, r->axes), each = (int64_t)WARP * r->vec;
-	bool whole = count % each == 0;
+	int64_t count = cu_full_product(t, r->axes);
 
 	for (int i = 0; i < t->rank; i++)
-		whole &= !(r->axes >> i & 1) || !t->axis[i].mul;
-	if (r->threads == WARP && r->vec > 1 && whole && l.at.n && (int64_t)l.at.n * count <= WARP * HELD) {
+		marked |= r->axes >> i & 1 && t->axis[i].mul;
+	if (r->vec > 1 && !marked && l.at.n && holds(c, r, &l, count)) {
 		r->held = l;
-		r->turns = (int)(count / each);
+		r->turns = (int)turns_of(count, r->threads, r->vec);
+		r->partly = count % ((int64_t)r->threads * r->vec) != 0;
 	}
+}
+
+/* Has a thread that holds a row so many elements that each pass computes them anew? */
+static bool
+anew(const Rows *r)
+{
+	return r->threads >= BLOCK && r->turns * r->vec >= ANEW;
 }
 
 /* This thread's number among those of its row. */
@@ -555,14 +460,52 @@ turns_open(Cuda *c, const Rows *r, Ix i, Ix first, Ix end)
 	if (!r->turns)
 		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, mine), i,
 		                     end, i, r->threads * r->vec);
+	if (anew(r)) {
+		Ix again = cu_fresh(c, 'i');
+
+		cu_line(c, "const %s %s = kept_index((%s)%s);", c->it, again, c->it, mine);
+		mine = again;
+	}
 	cu_line(c, "#pragma unroll");
 	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", r->turns);
 
-	cu_line(c, "const %s %s = q * %d + %s;", c->it, i, WARP * r->vec, mine);
+	cu_line(c, "const %s %s = q * %d + %s;", c->it, i, r->threads * r->vec, mine);
+	if (r->partly) /* what is written out behind it knows the turn: a condition of the last alone */
+		cu_line(c, "if (q < %d || %s < %s) {", r->turns - 1, i, end);
 	return s;
 }
 
-/* All of the row that a lane will need, on its way at once. */
+static void
+turns_close(Cuda *c, const Rows *r, Scope s)
+{
+	if (r->turns && r->partly)
+		cu_line(c, "}");
+	cu_scope_close(c, s);
+}
+
+/* Values of the row that lie in memory, once for all of its elements. */
+static void
+row_values(Cuda *c, const Rows *r)
+{
+	Ix ix[MAX_RANK];
+	bool keep;
+
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &c->g->op.at[i];
+
+		for (int k = 0; !op->dead && k < op->nin; k++) {
+			const Type *t = val_type(c->g, op->in[k]);
+
+			if ((c->inside[op->in[k].id] && !c->ready[op->in[k].id]) ||
+			    cu_input_is_addressed(c, op->in[k]) || !is_kept_shape(r, t, &keep))
+				continue;
+			row_index(r, t, ix);
+			cu_value_at(c, op->in[k], ix);
+		}
+	}
+}
+
+/* All of the row that a thread will need, on its way at once. */
 static void
 held_load(Cuda *c, Rows *r)
 {
@@ -577,6 +520,28 @@ held_load(Cuda *c, Rows *r)
 	memcpy(in, r->ix, sizeof in);
 	cu_take_apart(c, r->space, r->axes, i, in);
 	cu_leaves_load(c, &r->held, in);
+	turns_close(c, r, s);
+}
+
+/* Between two passes: of what a block's thread holds nothing that was computed in the one stays for the other. */
+static void
+held_keep(Cuda *c, const Rows *r)
+{
+	if (!anew(r))
+		return;
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", r->turns);
+
+	cu_line(c, "#pragma unroll");
+	Scope u = cu_scope_open(c, "for (int u = 0; u < %d; u++)", r->vec);
+
+	for (uint32_t k = 0; k < r->held.at.n; k++) {
+		bool pairs = dtype_info[val_type(c->g, r->held.at.at[k].v)->dtype].bytes == 2;
+
+		cu_line(c, pairs ? "if (u %% 2 == 0) kept_16(&%s[q][u / 2]);" : "kept_32(&%s[q][u]);",
+		        r->held.at.at[k].name);
+	}
+	cu_scope_close(c, u);
 	cu_scope_close(c, s);
 }
 
@@ -627,6 +592,22 @@ elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
 		cu_stored_close(c, &r->whole.at[k], to[k], r->vec, in);
 }
 
+/* Of a logsumexp below its own largest: less than 0 all, or not finite. */
+static void
+largest_known(Cuda *c, const Rows *r, Atom *a)
+{
+	Val v = a->pass == 1 ? taken_off(c, a->op) : NOVAL;
+	Ix ix[MAX_RANK];
+
+	if (v.id == NOVAL.id)
+		return;
+	row_index(r, val_type(c->g, v), ix);
+	Cell m = cu_value_at(c, v, ix);
+
+	a->before = cu_cell_let(c, cu_cell_bin(c, EX_SUB, m, m).v, (DType)m.dt);
+	a->below_zero = true;
+}
+
 static void
 rows_pass(Cuda *c, Rows *r, int phase)
 {
@@ -642,14 +623,16 @@ rows_pass(Cuda *c, Rows *r, int phase)
 		        length, r->count);
 	}
 	for (uint32_t k = 0; k < r->atom.n; k++)
-		if (r->at.at[k] == phase)
+		if (r->at.at[k] == phase) {
+			largest_known(c, r, &r->atom.at[k]);
 			cu_atom_open(c, &r->atom.at[k]);
+		}
 	Scope s = turns_open(c, r, i, first, end);
 
 	memcpy(in, r->ix, sizeof in);
 	cu_take_apart(c, r->space, r->axes, i, in);
 	elements(c, r, phase, i, in);
-	cu_scope_close(c, s);
+	turns_close(c, r, s);
 	for (uint32_t k = 0; k < r->atom.n && r->threads > 1; k++)
 		if (r->at.at[k] == phase)
 			cu_atom_join(c, &r->atom.at[k]);
@@ -695,9 +678,9 @@ rows_open(Cuda *c, Rows *r, Ix rows)
 {
 	Ix ext[2] = {rows, cu_ix_k(c, r->pieces)}, at[2];
 	const char *block = r->block == BLOCK ? "BLOCK" : arena_printf(c->a, "%d", r->block);
-	const char *from = r->threads == BLOCK ? "blockIdx.x"
+	const char *from = r->threads >= BLOCK ? "blockIdx.x"
 	                                       : arena_printf(c->a, "blockIdx.x * %s + threadIdx.x", block),
-	           *step = r->threads == BLOCK ? "gridDim.x" : arena_printf(c->a, "gridDim.x * %s", block);
+	           *step = r->threads >= BLOCK ? "gridDim.x" : arena_printf(c->a, "gridDim.x * %s", block);
 
 	if (r->threads == WARP) {
 		cu_line(c, "const int lane = threadIdx.x %% %d;", WARP);
@@ -722,7 +705,9 @@ cu_rows_emit(Cuda *c, const Params *kernel)
 	int threads = kernel->cuda_rows.threads, pieces = kernel->cuda_rows.pieces;
 	Rows r = {.threads = threads,
 	          .pieces = pieces,
-	          .block = kernel->cuda_rows.rows ? kernel->cuda_rows.rows * threads : BLOCK,
+	          .block = kernel->cuda_rows.rows ? kernel->cuda_rows.rows * threads
+	                   : threads > BLOCK      ? threads
+	                                          : BLOCK,
 	          .unroll = kernel->cuda_rows.unroll};
 
 	for (uint32_t i = c->first; i < c->last && !r.red; i++)
@@ -737,6 +722,7 @@ cu_rows_emit(Cuda *c, const Params *kernel)
 	vectors_choose(c, &r);
 	cu_kernel_open(c, "");
 	c->threads = r.block;
+	c->beside = r.turns && threads >= BLOCK ? BESIDE / threads : r.block > BLOCK ? 1 : 0;
 	r.count = cu_product(c, r.space, r.axes);
 	r.number = cu_fresh(c, 'i');
 	Scope s = rows_open(c, &r, cu_product(c, r.space, r.kept));
@@ -746,17 +732,23 @@ cu_rows_emit(Cuda *c, const Params *kernel)
 	cu_take_apart(c, r.space, r.kept, r.number, r.ix);
 	for (uint32_t k = 0; k < r.atom.n; k++)
 		r.atom.at[k].warp = threads == WARP;
+	if (threads > 1)
+		row_values(c, &r);
 	held_load(c, &r);
-	for (int p = 0; p < r.nphase; p++)
+	for (int p = 0; p < r.nphase; p++) {
+		if (p)
+			held_keep(c, &r);
 		rows_pass(c, &r, p);
+	}
 	rows_store(c, &r);
 	cu_scope_close(c, s);
 	int64_t all = cu_full_product(r.space, r.kept);
 
 	cu_kernel_close(c,
 	                pieces > 1         ? arena_printf(c->a, "a row to %d blocks", pieces)
+	                : threads > BLOCK  ? arena_printf(c->a, "a row to %d threads", threads)
 	                : threads == BLOCK ? "a row to a block"
-	                : threads == WARP ? "a row to a warp"
+	                : threads == WARP  ? "a row to a warp"
 	                                   : "a row to a thread",
 	                cu_tiles_along(all * pieces, r.block / threads));
 	for (uint32_t k = 0; k < r.row.n; k++)
