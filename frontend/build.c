@@ -282,6 +282,7 @@ emit_all(Job *j, const char *emit, Buf *out)
 		EmitCounts counts = {0};
 		EmitOptions e = {.emit = emit,
 		                 .arch = j->arch[k],
+		                 .machine = j->machine[k],
 		                 .opt = j->o->level < 0 ? 2 : (int)j->o->level,
 		                 .index = k,
 		                 .jobs = j->o->jobs < 1024 ? (int)j->o->jobs : 1024,
@@ -449,7 +450,10 @@ job_emits(const Job *j)
 const char *
 job_emit(const Job *j, const Module *m, const char *form, Buf *text)
 {
-	EmitOptions e = {.emit = form, .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
+	EmitOptions e = {.emit = form,
+	                 .arch = j->arch[0],
+	                 .machine = j->machine[0],
+	                 .opt = j->o->level < 0 ? 2 : (int)j->o->level};
 
 	return j->target->emit(j->target, m, &e, text);
 }

@@ -39,11 +39,13 @@ clock_here(void)
 }
 
 /* What a core of the architecture begins in a cycle, at the clock that the CPU here tells if it runs that code,
- * else at the nominal one; what one core of a server draws from memory; as many threads as there are here. */
+ * else at the nominal one; what one core of a server draws from memory; as many threads as there are here. Of a GPU the
+ * card whose word is given, if it has a row. */
 static Assumed
-assume_machine(const Target *t, const char *arch)
+assume_machine(Arena *a, const Target *t, const char *arch, const char *word)
 {
-	const Machine *m = t->machine ? t->machine(t, arch) : NULL;
+	const Machine *card = t->here.card && word ? t->here.card(t, arch, word, a, &word) : NULL,
+	              *m = card ? card : t->machine ? t->machine(t, arch) : NULL;
 	long threads = sysconf(_SC_NPROCESSORS_ONLN);
 	Machine here;
 
@@ -503,7 +505,7 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 int
 info_seconds(Job *j, Module *m, double *train, double *update)
 {
-	Assumed mc = assume_machine(j->target, j->arch[0]);
+	Assumed mc = assume_machine(j->arena, j->target, j->arch[0], j->machine[0]);
 	Kernels ks = {0};
 	Totals t = {0};
 	int status = read_plan(j, m, &ks, &t, mc);
@@ -531,7 +533,7 @@ any_slow(const Module *m)
 Slow *
 info_slow(Job *j, Module *m, int arch, int *n)
 {
-	Assumed mc = assume_machine(j->target, j->arch[arch]);
+	Assumed mc = assume_machine(j->arena, j->target, j->arch[arch], j->machine[arch]);
 	const char *first = j->arch[0];
 	VEC(Slow) r = {0};
 	Kernels ks = {0};
@@ -615,7 +617,7 @@ cmd_info(Arena *a, const Options *o)
 
 	if (!g)
 		return failure("'%s' has no graph 'train'", j.file);
-	Assumed mc = assume_machine(j.target, j.arch[0]);
+	Assumed mc = assume_machine(a, j.target, j.arch[0], j.machine[0]);
 
 	if (o->sass)
 		return info_sass(&j, m, mc);

@@ -368,20 +368,23 @@ load_net(Job *j, const char *text, size_t bytes)
 	return net_loaded(j);
 }
 
-/* Records of which machine count, for each architecture: --machine's; this machine's, if it is one of these; the only
- * one that the file has. */
+/* Records of which machine count, for each architecture: --machine's, which are features or a GPU's name; this
+ * machine's, if it is one of these; the only one that the file has. */
 static int
 choose_machines(Job *j)
 {
-	const char *given = j->o->machine;
+	const char *given = j->o->machine, *word = NULL;
 	Machine here;
 
-	if (given && !tuning_is_machine(given, strlen(given)))
+	for (int k = 0; k < j->narch && given && !word && j->target->here.card; k++)
+		j->target->here.card(j->target, j->arch[k], given, j->arena, &word);
+	if (given && !word && !tuning_is_machine(given, strlen(given)))
 		return usage_error(j->command,
-		                   "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *",
+		                   "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, a GPU that "
+		                   "--arch has a row for, such as H100, or *",
 		                   given);
 	for (int k = 0; k < j->narch; k++) {
-		j->machine[k] = given;
+		j->machine[k] = word ? word : given;
 		if (!given && j->target->here.machine && j->target->here.machine(j->target, j->arch[k], &here))
 			j->machine[k] = j->target->here.word(j->target, j->arch[k], j->arena);
 		else if (!given && j->tuning)

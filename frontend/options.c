@@ -310,7 +310,8 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 			return usage_error(c->name, "'%s' takes no value", shown);
 		value = "";
 	} else if (!value && p->kind == FEATURES && c->bit == C_info) {
-		bool given = *i + 1 < argc && (strchr(argv[*i + 1], '=') || !strcmp(argv[*i + 1], "*"));
+		const char *next = *i + 1 < argc ? argv[*i + 1] : "-"; /* a file's name has a dot or a slash */
+		bool given = strchr(next, '=') || (*next != '-' && !strpbrk(next, "./"));
 
 		value = given ? argv[++*i] : "";
 	} else if (!value) {

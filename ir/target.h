@@ -27,6 +27,7 @@ typedef struct EmitOptions {
 	const char *emit;
 	/* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
 	const char *arch;
+	const char *machine;     /* whose times are forecast, TargetHere.word; NULL: hook machine's */
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
 	bool last;               /* the last of them: what may run on newer machines as well stands there */
@@ -191,6 +192,9 @@ typedef struct TargetHere {
 	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda
 	 * "sm=132,smem=227K,l2=60M". That of hook machine: read if arch runs here, else declared. In a. */
 	const char *(*word)(const struct Target *t, const char *arch, Arena *a);
+	/* Of the machines that run arch's code the row of the one of that name or word, and its word, in a; NULL: none
+	 * has it. NULL hook: there is only hook machine's. */
+	const Machine *(*card)(const struct Target *t, const char *arch, const char *name, Arena *a, const char **word);
 	/* The device here that such code runs on, by its name, in a; NULL: there is none. NULL hook: the CPU. */
 	const char *(*device)(const struct Target *t, Arena *a);
 	/* What a driver of that release (580) cannot do with what is compiled here, a sentence in a; NULL: nothing.

@@ -614,7 +614,9 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 		if (job[k].note)
 			fprintf(stderr, "mantou: warning: %s\n", job[k].note);
 	if (!error && (!strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))) {
-		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, o->arch, job, out);
+		const Machine *on = cuda_forecast_machine(o->arch, o->machine);
+
+		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, on, job, out);
 	} else if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
 		error = cuda_object(p, json.at, o, job, parts, out);
@@ -716,7 +718,7 @@ cuda_forecast(const Target *t, const Module *m, Graph *g, int group, const Selec
 	for (int i = 0; i < n && !error; i++)
 		if (made[i].kernel) {
 			*gr = made[i];
-			seconds[i] = cu_forecast_seconds(&p, cx->arch, job, g, gk[i].k.at, gk[i].k.n);
+			seconds[i] = cu_forecast_seconds(&p, cuda_machine(t, cx->arch), job, g, gk[i].k.at, gk[i].k.n);
 		}
 	*gr = was;
 	for (int k = 0; k < parts; k++)
@@ -742,6 +744,7 @@ const Target cuda_target = {
 	.emit = cuda_emit,
 	.here.machine = cuda_machine_here,
 	.here.word = cuda_machine_word,
+	.here.card = cuda_card,
 	.here.device = cuda_device_name,
 	.here.driver_lacks = nvrtc_driver_lacks,
 	.layout.images = cuda_conv_layout,

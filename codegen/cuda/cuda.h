@@ -276,6 +276,9 @@ bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf
 /* ---- prelude.cu, small.cu (embed.py), object.c, native.c, machine.c */
 bool cu_wgmma_arch(const char *arch);                     /* sm_90a, whose four warps multiply together */
 const Machine *cuda_machine(const Target *t, const char *arch);
+const Machine *cuda_card(const Target *t, const char *arch, const char *name, Arena *a, const char **word);
+/* The card of that word (TargetHere.word), NULL or another's: the architecture's own. */
+const Machine *cuda_forecast_machine(const char *arch, const char *word);
 bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
 const char *cuda_machine_word(const Target *t, const char *arch, Arena *a);
 const char *cuda_device_name(const Target *t, Arena *a); /* native.c */

@@ -281,6 +281,8 @@ if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
 	ok "NVRTC hurries" env MANTOU_NVRTC_FAST=max $cuda --arch sm_80 --emit ptx "$net" -o "$dir/fast.ptx"
 	t "which is other code, where NVRTC can" 0 '' sh -c "grep -q 'release 12' '$dir/slow.ptx' || ! cmp -s '$dir/slow.ptx' '$dir/fast.ptx'"
 	t "a forecast by the machine code" 0 '^forecast +[0-9.e-]+ ms a step.*by the machine code' "$mantou" info --target cuda --arch sm_80 "$net"
+	t "a card by its name" 0 'assumed: H100, .* 2.92e\+03 GB/s' "$mantou" info --target cuda --arch sm_90 --machine H100 "$net"
+	t "a card that the architecture has not" 2 "'H100' is no value for '--machine'" "$mantou" info --target cuda --arch sm_80 --machine H100 "$net"
 	t "the machine code, and where a warp waits" 0 'blocks of [0-9]+ threads, [0-9]+ registers, .* blocks an SM' "$mantou" info --sass --target cuda --arch sm_80 "$net"
 	ok "a cubin" $cuda --arch sm_90 --emit cubin "$net" -o "$dir/x.cubin"
 	ok "an executable" $cuda --arch sm_90,sm_80 models/lenet.net -o "$dir/cuda-lenet"

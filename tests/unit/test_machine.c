@@ -179,6 +179,17 @@ words(void **state)
 		assert_true(number(word, "smem=") == m.shared && number(word, "l2=") == m.l2.bytes);
 	}
 	assert_string_equal(cuda->here.word(cuda, "sm_90a", a), "sm=132,smem=227K,l2=60M");
+	/* cards by name and by word */
+	const char *word = NULL;
+	const Machine *h100 = cuda->here.card(cuda, "sm_90a", "h100", a, &word), *h200 = cuda->machine(cuda, "sm_90a");
+
+	assert_non_null(h100);
+	assert_string_equal(word, "sm=132,smem=227K,l2=50M");
+	assert_ptr_equal(cuda->here.card(cuda, "sm_90a", word, a, &word), h100);
+	assert_true(h100->rates.bytes < 0.8 * h200->rates.bytes && h100->rates.flops == h200->rates.flops);
+	assert_ptr_equal(cuda->here.card(cuda, "sm_90a", "H200", a, &word), h200);
+	assert_null(cuda->here.card(cuda, "sm_80", "H100", a, &word));
+	assert_null(cuda->here.card(cuda, "sm_90a", "sm=114,smem=227K,l2=50M", a, &word));
 	assert_string_equal(bytes_word(a, 48 << 10), "48K");
 	assert_string_equal(bytes_word(a, 1280 << 10), "1280K");
 	assert_string_equal(bytes_word(a, 2 << 20), "2M");

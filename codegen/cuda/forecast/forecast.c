@@ -39,6 +39,9 @@ typedef struct Work {
 	double steps;            /* of a recurrence, 0: it is none */
 	bool from_l2;            /* its weights are more than an L1 keeps, and no block holds them */
 	double exchanged;        /* bytes that blocks which hold them read of each other, through the L2 */
+	/* of rows: elements of a row, 0: it has none, and of one for a thread; bytes of one that are read, that are
+	 * read of what repeats from row to row, that are stored */
+	double row, row_each, row_read, row_beside, row_stored;
 } Work;
 /* Of a warp. */
 typedef struct Walk {
@@ -73,7 +76,7 @@ is_product(int kind, const Work *w)
 
 typedef struct Inside {
 	int products, fma, loads, strong, stores, shared, barriers;
-	double bytes, shared_bytes;
+	double bytes, shared_bytes, stored;
 	bool nested, nested_products, nested_barriers;
 } Inside;
 
@@ -95,6 +98,7 @@ inside_of(const Work *w, SassLoop l)
 		r.barriers += x->kind == SASS_BAR;
 		r.shared_bytes += x->kind == SASS_LDS ? x->width : 0;
 		r.bytes += is_load(x->kind) || is_store(x->kind) ? x->width : 0;
+		r.stored += is_store(x->kind) ? x->width : 0;
 	}
 	for (uint32_t k = 0; k < c->loop.n; k++) {
 		SassLoop n = c->loop.at[k];
@@ -147,6 +151,39 @@ turns_of_steps(const Work *w, const Inside *i, double threads)
 	return !i->nested && i->fma > 3 ? at_least_one(w->flops / (w->steps * threads * 2.0 * i->fma)) : 1;
 }
 
+/* Elements of a row that a turn takes. */
+static double
+row_taken(const Work *w, const Inside *i)
+{
+	return at_least_one(i->stored > 0 && w->row_stored > 0
+	                            ? i->stored / w->row_stored
+	                            : (i->bytes - i->stored) / (w->row_read + w->row_beside));
+}
+
+/* Is it what an unrolled loop over the row leaves: another, of longer turns, with no barrier between them? */
+static bool
+row_left(const Work *w, SassLoop l, const Inside *mine)
+{
+	for (uint32_t k = 0; k < w->c->loop.n; k++) {
+		SassLoop o = w->c->loop.at[k];
+		Inside i = inside_of(w, o);
+		int from = o.last < l.first ? o.last : l.last, to = o.last < l.first ? l.first : o.first, at = from;
+
+		while (at < to && w->c->at[at].kind != SASS_BAR)
+			at++;
+		if (!i.nested && from < to && at == to && row_taken(w, &i) > row_taken(w, mine))
+			return true;
+	}
+	return false;
+}
+
+/* Does it go over a row that is read from memory? */
+static bool
+is_row_pass(const Work *w, SassLoop l, const Inside *i)
+{
+	return l.last < w->c->body && !i->nested && i->bytes - i->stored >= w->row_read && !row_left(w, l, i);
+}
+
 static double
 turns(const Work *w, SassLoop l)
 {
@@ -169,6 +206,8 @@ turns(const Work *w, SassLoop l)
 		return at_least_one(w->flops / (threads / WARP * 4096.0 * i.products));
 	if (i.nested || w->gemm)
 		return 1;
+	if (w->row > 0)
+		return is_row_pass(w, l, &i) ? at_least_one(w->row_each / row_taken(w, &i)) : 1;
 	double bytes = turn_bytes(w);
 
 	return i.bytes > 0 && bytes > 0 ? at_least_one(w->bytes / (threads * bytes)) : 1;
@@ -399,6 +438,23 @@ residence(Arena *a, const Work *w, CuForecast *r)
 		r->blocks_sm = 1;
 }
 
+/* Bytes that later passes over rows read again of memory: more rows are under way than the L2 keeps. */
+static double
+read_again(const Work *w, int blocks)
+{
+	double under_way = (double)blocks * w->m->sms * w->row * (w->row_read + w->row_stored), rows, passes = 0;
+
+	if (w->row <= 0 || under_way < (double)w->m->l2.bytes)
+		return 0;
+	for (uint32_t k = 0; k < w->c->loop.n; k++) {
+		Inside i = inside_of(w, w->c->loop.at[k]);
+
+		passes += is_row_pass(w, w->c->loop.at[k], &i);
+	}
+	rows = (double)w->k->rows * (double)WARP * w->warps * w->row_each / w->row;
+	return passes > 1 ? (passes - 1) * rows * w->row * w->row_read : 0;
+}
+
 typedef struct Bound {
 	double seconds;
 	const char *why;
@@ -446,6 +502,9 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 
 	walk(w, &x, 0, w->c->body, 1, &loads, false);
 	residence(a, w, r);
+	double again = read_again(w, r->blocks_sm) / w->m->rates.bytes;
+
+	memory += again;
 	tail = tail_of(w);
 	if (x.ticket > 0) {
 		tail += x.t > x.ticket ? x.t - x.ticket : 0;
@@ -459,7 +518,9 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 	Bound full = wave(a, w, &x, r, r->blocks_sm, rate),
 	      last = rest ? wave(a, w, &x, r, (int)((rest + w->m->sms - 1) / w->m->sms), rate) : (Bound){0, NULL};
 	double busy = (double)whole * full.seconds + last.seconds, cache = w->exchanged / w->m->rates.cache;
-	const char *slow = cache > memory ? "what blocks exchange, through the L2" : "memory";
+	const char *slow = cache > memory ? "what blocks exchange, through the L2"
+	                   : again > 0    ? "memory, which each pass over a row reads"
+	                                  : "memory";
 
 	memory = cache > memory ? cache : memory;
 
@@ -497,6 +558,53 @@ columns_finished(const Work *w, const Graph *g, const char *kernel, int group)
 		finished = (double)(cu_parts_at_once(tiles) * p.cuda_columns.n) / ((double)WARP * w->warps);
 	}
 	return finished;
+}
+
+/* What the group says of its rows, where the kernel goes over these. */
+static void
+rows_work(Work *w, const Graph *g, const KernelRec *k)
+{
+	const Op *red = NULL;
+	uint32_t last, first = k->group >= 0 ? graph_group_ops(g, k->group, &last) : (last = 0);
+	const char *kernel = k->group >= 0 ? g->group.at[k->group].kernel : NULL;
+	Params p;
+
+	if (!kernel || strncmp(w->f->what, "a row to", 8) || !space_parse("cuda", NULL, kernel, &p) ||
+	    p.family != FAMILY_cuda_rows || p.cuda_rows.threads == 1)
+		return;
+	for (uint32_t i = first; i < last && !red; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == k->group && op_info[g->op.at[i].kind].red >= 0)
+			red = &g->op.at[i];
+	const Type *t = red ? val_type(g, red->in[0]) : NULL;
+	int inner = t ? cu_inner_axis(t) : -1;
+	bool *seen = calloc(g->val.n, sizeof *seen);
+
+	for (uint32_t i = first; inner >= 0 && i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int j = 0; !op->dead && op->group == k->group && j < op->nin + op->nout; j++) {
+			Val v = j < op->nin ? op->in[j] : op->out[j - op->nin];
+			const Type *of = val_type(g, v);
+			const Op *by = val_op(g, v);
+			bool own = by && by->group == k->group, whole = type_same_place(of, t);
+			int bytes = dtype_info[of->dtype].bytes;
+
+			if (seen[v.id] || (own && !val_is_stored(g, v)))
+				continue;
+			seen[v.id] = true;
+			w->row_read += !own && whole ? bytes : 0;
+			w->row_stored += own && whole ? bytes : 0;
+			int along = cu_inner_axis(of);
+
+			w->row_beside +=
+			        !own && !whole && along >= 0 && axis_same(of->axis[along], t->axis[inner]) ? bytes : 0;
+		}
+	}
+	free(seen);
+	if (w->row_read <= 0)
+		return;
+	w->row = (double)cu_rows_facts(g, red, NULL).K;
+	w->row_each = w->row / (p.cuda_rows.threads * p.cuda_rows.pieces);
 }
 
 /* What the plan says of the kernel's work. */
@@ -541,6 +649,7 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 		w->parts[1] = members < w->p.split ? (double)((w->p.split + members - 1) / members) : 0;
 	}
 	w->finished += columns_finished(w, g, kernel, k->group);
+	rows_work(w, g, k);
 }
 
 static const Code *
@@ -655,9 +764,9 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 }
 
 void
-cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
+cu_forecast_sass(CuProgram *p, const Machine *m, const NvrtcJob *job, Buf *out)
 {
-	bool hopper = atoi(arch + 3) >= 90;
+	bool hopper = atoi(m->arch + 3) >= 90;
 	Code *known = arena_array(p->a, Code, p->fn.n + 1);
 	const char **listing = arena_array(p->a, const char *, p->fn.n + 1);
 	bool *told = arena_array(p->a, bool, p->fn.n + 1);
@@ -668,7 +777,7 @@ cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update"));
 		     j++) {
 			const KernelRec *k = &gk->k.at[j];
-			Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
+			Work w = {.m = m, .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
 			CuForecast r = {.blocks = k->rows};
 
 			w.c = told[k->fn] ? NULL : code_of(p->a, p, job, k->fn, hopper, known);
@@ -699,11 +808,11 @@ cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 
 /* False: there is no code to read. */
 static bool
-forecast_of(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g, const KernelRec *k, Code *known,
+forecast_of(CuProgram *p, const Machine *m, const NvrtcJob *job, const Graph *g, const KernelRec *k, Code *known,
             CuForecast *r)
 {
-	bool hopper = atoi(arch + 3) >= 90;
-	Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
+	bool hopper = atoi(m->arch + 3) >= 90;
+	Work w = {.m = m, .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
 	const char *kernel = k->group >= 0 && g->group.at[k->group].kernel ? g->group.at[k->group].kernel : "";
 
 	*r = (CuForecast){.blocks = k->rows};
@@ -716,19 +825,19 @@ forecast_of(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g,
 }
 
 double
-cu_forecast_seconds(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g, const KernelRec *k, uint32_t n)
+cu_forecast_seconds(CuProgram *p, const Machine *m, const NvrtcJob *job, const Graph *g, const KernelRec *k, uint32_t n)
 {
 	Code *known = arena_array(p->a, Code, p->fn.n + 1);
 	double seconds = 0;
 	CuForecast r;
 
 	for (uint32_t i = 0; i < n; i++)
-		seconds += forecast_of(p, arch, job, g, &k[i], known, &r) ? r.seconds : NAN;
+		seconds += forecast_of(p, m, job, g, &k[i], known, &r) ? r.seconds : NAN;
 	return seconds;
 }
 
 void
-cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
+cu_forecast_json(CuProgram *p, const Machine *m, const NvrtcJob *job, Buf *out)
 {
 	Code *known = arena_array(p->a, Code, p->fn.n + 1);
 	const char *comma = "";
@@ -740,7 +849,7 @@ cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 
 		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update"));
 		     j++) {
-			if (!forecast_of(p, arch, job, gk->g, &gk->k.at[j], known, &r))
+			if (!forecast_of(p, m, job, gk->g, &gk->k.at[j], known, &r))
 				continue;
 			put_forecast(out, gk->k.at[j].name, &r, comma);
 			comma = ",";

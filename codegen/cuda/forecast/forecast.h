@@ -12,14 +12,14 @@ typedef struct CuForecast {
 	const char *why_blocks, *why; /* what keeps a multiprocessor from holding more; what binds */
 } CuForecast;
 
-/* The kernels of a training step as JSON: {"kernels": [{"name", "us", ...}]}. job: of the program's parts, with
+/* The kernels of a training step on m as JSON: {"kernels": [{"name", "us", ...}]}. job: of the program's parts, with
  * cubins. */
-void cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
+void cu_forecast_json(CuProgram *p, const Machine *m, const NvrtcJob *job, Buf *out);
 /* Seconds of these kernels of a graph one after the other; NAN: of one nothing is known. */
-double cu_forecast_seconds(CuProgram *p, const char *arch, const NvrtcJob *job, const Graph *g, const KernelRec *k,
+double cu_forecast_seconds(CuProgram *p, const Machine *m, const NvrtcJob *job, const Graph *g, const KernelRec *k,
                            uint32_t n);
 /* The kernels of a training step for people, function by function: resources, instructions, loops and their turns, and
  * where a warp's time goes, with nvdisasm's lines if it is there. */
-void cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
+void cu_forecast_sass(CuProgram *p, const Machine *m, const NvrtcJob *job, Buf *out);
 
 #endif
