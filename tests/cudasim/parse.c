@@ -330,6 +330,15 @@ parse_vector(Parser *p, int k, const char *close)
 	}
 }
 
+/* Assemblers let special registers be read by mov, and by cvt between integers, alone. */
+static bool
+takes_special(const Parser *p)
+{
+	const char *to = p->part[p->npart - 2], *from = p->part[p->npart - 1];
+
+	return !strcmp(p->part[0], "mov") || (!strcmp(p->part[0], "cvt") && strchr("us", *to) && strchr("us", *from));
+}
+
 static void
 parse_word_operand(Parser *p, int k)
 {
@@ -349,6 +358,9 @@ parse_word_operand(Parser *p, int k)
 		o->kind = OPND_LABEL;
 		return;
 	}
+	if (s->kind == SYM_SPECIAL && !takes_special(p))
+		parse_fail(p, CUDA_ERROR_INVALID_PTX, "special register %.*s is no operand of %s", (int)o->name_len,
+		           o->name, p->part[0]);
 	if (s != &o->copy)
 		o->copy = *s;
 	o->sym = &o->copy;

@@ -21,7 +21,8 @@ add() {
 }
 
 for group in ops convert kernels matrix streams graphs memory bulk; do
-	"$sim" $group >"$tmp/$group" 2>&1
+	mkdir "$tmp/kept.$group"
+	SIM_KEEP=$tmp/kept.$group "$sim" $group >"$tmp/$group" 2>&1
 	grep -E '^(FAIL|skip) ' "$tmp/$group"
 	add "$tmp/$group" $group
 done
@@ -44,6 +45,25 @@ for f in "$here"/ptx/*.ptx; do
 		bad "${f##*/}: expected $expect, found: $(head -n 3 "$tmp/out" | tr '\n' ' ')"
 	fi
 done
+
+# What these groups load is valid for a real assembler as well: all texts of version 8.0, with a number in their names, as one for sm_90a, and once more for sm_80 those that it may take.
+ptxas=${MANTOU_PTXAS:-$(command -v ptxas || echo /usr/local/cuda/bin/ptxas)}
+assemble() { # assemble ARCH, what its texts are for
+	awk -v arch="${1%a}" -v targets="^[.]target ($2)$" 'FNR == 1 { n++; takes = $0 == ".version 8.0" }
+		FNR == 2 { takes = takes && $0 ~ targets; if (takes && !count++) print ".version 8.0\n.target " arch "\n.address_size 64" }
+		FNR > 3 && takes { gsub(/entry k[(]/, "entry k" n "("); gsub(/room/, "room" n); print }
+		END { print count + 0 >"/dev/stderr" }' "$tmp"/kept.*/*.ptx >"$tmp/all.ptx" 2>"$tmp/count"
+	if [ "$(cat "$tmp/count")" -ge "$3" ] && "$ptxas" -arch="$1" -o "$tmp/all.cubin" "$tmp/all.ptx" >"$tmp/out" 2>&1; then good; else
+		bad "ptxas, $1: $(cat "$tmp/count") texts, $(grep -m 3 error "$tmp/out" | tr '\n' ' ')"
+	fi
+}
+if [ -x "$ptxas" ]; then
+	assemble sm_90a 'sm_[789].' 490
+	assemble sm_80 'sm_[78].' 50
+else
+	skipped=$((skipped + 1))
+	echo "skip what an assembler says of these texts: no ptxas in the PATH, in /usr/local/cuda/bin or by MANTOU_PTXAS"
+fi
 
 # Bad drivers: each setting, and what a program sees.
 drive() { # drive SETTING STATUS

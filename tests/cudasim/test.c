@@ -206,12 +206,30 @@ test_nvrtc(const char *source, const char *arch)
 
 /* launching */
 
+/* Where SIM_KEEP names a folder, the texts are left there, for an assembler to read. */
+static void
+keep(const char *ptx)
+{
+	static int count;
+	const char *dir = getenv("SIM_KEEP");
+	char path[512];
+	FILE *f;
+
+	if (!dir || !*dir)
+		return;
+	snprintf(path, sizeof path, "%s/%04d.ptx", dir, count++);
+	f = fopen(path, "w");
+	if (!f || fputs(ptx, f) < 0 || fclose(f))
+		check(false, "cannot write %s", path);
+}
+
 CUmodule
 test_module(const char *ptx)
 {
 	CUmodule m = NULL;
 	CUresult r = cu.cuModuleLoadData(&m, ptx);
 
+	keep(ptx);
 	if (r)
 		check(false, "a module does not load: %d", (int)r);
 	return m;
