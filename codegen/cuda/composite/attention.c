@@ -114,7 +114,8 @@ static int
 att_shared(const Att *a)
 {
 	int rows = att_side_bytes(a, a->d, a->rows) + (a->back ? att_side_bytes(a, a->e, a->rows) : 0);
-	int columns = att_side_bytes(a, a->d, a->columns) + att_side_bytes(a, a->e, a->columns);
+	int columns = att_side_bytes(a, a->d, a->columns) + att_side_bytes(a, a->e, a->columns) +
+	              (a->back ? a->columns * QUERY_BYTES : 0);
 
 	return rows +
 	       (a->mma ? a->stages * columns : columns + (a->back ? 2 : 1) * a->rows * att_float_pitch(a->columns) * 4);
@@ -182,8 +183,13 @@ cu_attention_facts(const Graph *g, const Op *op, const SelectCx *cx)
 {
 	Att a = att_of(g, op);
 
-	return (Facts){.backward = a.back, .queries_all = a.t, .keys_all = a.s, .width_k = a.d, .width_v = a.e,
-	               .products = takes_mma(&a, cx->arch), .smem = cuda_machine(NULL, cx->arch)->shared};
+	return (Facts){.backward = a.back,
+	               .queries_all = a.t,
+	               .keys_all = a.s,
+	               .width_k = a.d,
+	               .width_v = a.e,
+	               .products = takes_mma(&a, cx->arch),
+	               .smem = cuda_machine(NULL, cx->arch)->shared};
 }
 
 static void
@@ -222,7 +228,7 @@ cu_attention_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspa
 
 	att_tiles(&a, cx->arch);
 	p = (Params){FAMILY_cuda_attention, .cuda_attention = {a.mma, a.rows, a.columns, 0}};
-	*workspace = a.back ? a.entries * a.t * 4 : 0; /* the rows' sums of g y */
+	*workspace = a.back ? a.entries * att_query_places(&a) * QUERY_BYTES : 0;
 	if (cx->tuned) {
 		if (!space_parse("cuda", op_info[op->kind].name, cx->tuned, &q))
 			q = (Params){0}; /* of no family */
@@ -233,32 +239,74 @@ cu_attention_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspa
 }
 
 /* ---------------------------------------------------------------- forward */
+/* Are weights powers of a score times a factor, less a number of the row? Else numbers of a mask come between. */
+static bool
+is_plain(const Att *a)
+{
+	return !a->mask && a->scale > 0;
+}
+
+/* Scores, of the last tile, or their gradients where no column is: `value`. */
+static void
+columns_end(const Att *a, const char *array, const char *value)
+{
+	Cuda *c = a->c;
+
+	if (a->all_columns % a->columns == 0)
+		return;
+	Scope s = cu_scope_open(c, "if (at + %d > %lld)", a->columns, (long long)a->all_columns), j, i;
+
+	j = att_unrolled(c, 'j', att_own_columns(a));
+	att_numbers(a, false, true);
+	i = cu_scope_open(
+	        c, "if (%s)",
+	        arena_printf(c->a, "%s >= %lld", a->part == KEYS ? "query" : "key", (long long)a->all_columns));
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++) %s = %s;", att_own_rows(a), att_element(a, array, 'j'), value);
+	cu_scope_close(c, i);
+	cu_scope_close(c, j);
+	cu_scope_close(c, s);
+}
+
 /* Scores of a tile become weights; maximum, total and what was summed follow. A row that is hidden so far has exponents
  * about 0, which keeps its weights 0 and not NaN. */
 static void
 softmax(const Att *a)
 {
 	Cuda *c = a->c;
-	const char *w = att_element(a, "w", 'j'), *sum = att_element(a, "sum", 'j');
+	const char *w = att_element(a, "w", 'j'), *sum = att_element(a, "sum", 'j'),
+	           *scale = att_lit(c, a->scale * LOG2E);
+	bool plain = is_plain(a);
 
 	att_kept_bits(a);
+	if (plain)
+		columns_end(a, "w", "-INF_f32");
 	Scope s = att_unrolled(c, 'i', att_own_rows(a)), l;
 
 	att_numbers(a, true, false);
 	cu_line(c, "float most = -INF_f32, all = 0.0f;");
 	l = att_unrolled(c, 'j', att_own_columns(a));
-	att_numbers(a, false, true);
-	att_score(a, w);
-	cu_line(c, "most = fmaxf(most, x);");
-	cu_line(c, "%s = x;", w);
+	if (plain && a->causal) {
+		att_numbers(a, false, true);
+		cu_line(c, "%s = key <= query ? %s : -INF_f32;", w, w);
+	}
+	if (plain) {
+		cu_line(c, "most = fmaxf(most, %s);", w);
+	} else {
+		att_numbers(a, false, true);
+		att_score(a, w);
+		cu_line(c, "most = fmaxf(most, x);");
+		cu_line(c, "%s = x;", w);
+	}
 	cu_scope_close(c, l);
 	att_row_join(a, "most", "%s = fmaxf(%s, __shfl_xor_sync(0xffffffffu, %s, %d));");
-	cu_line(c, "most = fmaxf(most, top[i]);");
-	cu_line(c, "const float about = most == -INF_f32 ? 0.0f : most, factor = exp2f(top[i] - about);");
+	cu_line(c, "most = fmaxf(%s, top[i]);", plain ? arena_printf(c->a, "most * %s", scale) : "most");
+	cu_line(c, "const float about = most == -INF_f32 ? 0.0f : most;");
+	att_power(a, "factor", "top[i] - about");
 	l = att_unrolled(c, 'j', att_own_columns(a));
 	if (a->nseed >= 0 && !att_by_four(a))
 		att_numbers(a, false, true);
-	cu_line(c, "const float p = exp2f(%s - about);", w);
+	att_power(a, "p", arena_printf(c->a, plain ? "fmaf(%s, %s, -about)" : "%s - about", w, scale));
 	att_keep(a);
 	cu_line(c, "all += p;");
 	cu_line(c, "%s = %s;", w, att_dropped(a, "p"));
@@ -282,7 +330,8 @@ forward_finish(const Att *a)
 
 	if (a->mask)
 		cu_line(c, "const bool blind = total[i] == 0.0f;");
-	att_put_row(a, 0, "sum", a->e, a->mask ? "/ (blind ? 1.0f : total[i])" : "/ total[i]");
+	cu_line(c, "const float share = 1.0f / %s;", a->mask ? "(blind ? 1.0f : total[i])" : "total[i]");
+	att_put_row(a, 0, "sum", a->e, "* share");
 	if (n) {
 		Scope in = cu_scope_open(c, a->mma ? "if (lane %% 4 == 0)" : "if (tid %% 16 == 0)");
 
@@ -297,35 +346,38 @@ forward_finish(const Att *a)
 }
 
 /* ---------------------------------------------------------------- backward */
-/* `lse`, `rows`: of the query, 0 where it does not exist. */
+/* `lse`, in base 2, and `rows`: of the query of a row, 0 where it does not exist. */
 static void
-query_load(const Att *a, const char *lse, const char *rows)
+query_load(const Att *a)
 {
 	Cuda *c = a->c;
-	bool cut = a->t % (a->part == KEYS ? a->columns : a->rows) != 0;
-	DType t = (DType)val_type(a->g, a->op->in[5])->dtype;
-	const char *at = arena_printf(c->a, "%s[entry * %lld + query]",
-	                              cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset), (long long)a->t);
-	const char *if_there = cut ? arena_printf(c->a, "query < %lld", (long long)a->t) : "true";
 
-	cu_line(c, "%s = %s ? %s * %s : 0.0f;", lse, if_there, cu_from_memory(c, t, at), att_lit(c, LOG2E));
-	cu_line(c, "%s = %s ? %s[entry * %lld + query] : 0.0f;", rows, if_there,
-	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), (long long)a->t);
+	cu_line(c, "float2 of_query = make_float2(0.0f, 0.0f);");
+	if (a->t % a->rows)
+		cu_line(c, "if (query < %lld)", (long long)a->t);
+	cu_line(c, "of_query = ((const float2 *)%s)[entry * %lld + query];",
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), (long long)att_query_places(a));
+	cu_line(c, "lse[i] = of_query.x;");
+	cu_line(c, "rows[i] = of_query.y;");
 }
 
 /* A pair's score and g v^T become its weight (after dropout) and the score's gradient, without its factor. Where a pair
- * is hidden the log-sum may be infinite too. */
+ * is hidden the log-sum may be infinite too. Where no query or key is, operands are zeros and nothing is added; but a
+ * key's weight may be infinite there (columns_end). */
 static void
 pair_back(const Att *a, const char *lse, const char *rows)
 {
 	Cuda *c = a->c;
-	const char *w = att_element(a, "w", 'j'), *d = att_element(a, "d", 'j'), *exists = att_exist(a, false, true);
+	const char *w = att_element(a, "w", 'j'), *d = att_element(a, "d", 'j');
 
-	att_score(a, w);
-	if (exists)
-		cu_line(c, "const float p = %s ? exp2f(x - %s) : 0.0f;", exists, lse);
-	else
-		cu_line(c, "const float p = exp2f(x - %s);", lse);
+	if (!a->mask) {
+		att_power(a, "p", arena_printf(c->a, "fmaf(%s, %s, -%s)", w, att_lit(c, a->scale * LOG2E), lse));
+	} else {
+		att_score(a, w);
+		att_power(a, "p", arena_printf(c->a, "x - %s", lse));
+	}
+	if (!a->mask && a->causal)
+		cu_line(c, "p = key <= query ? p : 0.0f;");
 	att_keep(a);
 	if (a->part == KEYS)
 		cu_line(c, "%s = %s;", w, att_dropped(a, "p"));
@@ -342,14 +394,36 @@ weights_back(const Att *a)
 	Scope s = by_keys ? att_unrolled(c, 'j', att_own_columns(a)) : att_unrolled(c, 'i', att_own_rows(a)), l;
 
 	att_numbers(a, !by_keys, by_keys);
-	if (by_keys) {
-		cu_line(c, "float lse, rows;");
-		query_load(a, "lse", "rows");
-	}
+	if (by_keys)
+		cu_line(c, "const float lse = of_query[j].x, rows = of_query[j].y;");
 	l = by_keys ? att_unrolled(c, 'i', att_own_rows(a)) : att_unrolled(c, 'j', att_own_columns(a));
 	att_numbers(a, by_keys, !by_keys);
 	pair_back(a, by_keys ? "lse" : "lse[i]", by_keys ? "rows" : "rows[i]");
 	cu_scope_close(c, l);
+	cu_scope_close(c, s);
+	if (!by_keys)
+		columns_end(a, "d", "0.0f");
+}
+
+/* What the columns' queries need, `of_query`, from shared memory: of two neighbours at once, or one. */
+static void
+columns_queries(const Att *a)
+{
+	Cuda *c = a->c;
+	const char *at = arena_printf(
+	        c->a, a->stages > 1 ? "(const char *)memory + %d + slot * %d" : "(const char *)memory + %d", a->stats,
+	        a->columns * QUERY_BYTES);
+
+	cu_line(c, "float2 of_query[%d];", att_own_columns(a));
+	Scope s = att_unrolled(c, 'j', att_own_columns(a) / (a->mma ? 2 : 1));
+
+	if (a->mma) {
+		cu_line(c, "const float4 two = ((const float4 *)(%s))[j * 4 + lane %% 4];", at);
+		cu_line(c, "of_query[j * 2] = make_float2(two.x, two.y);");
+		cu_line(c, "of_query[j * 2 + 1] = make_float2(two.z, two.w);");
+	} else {
+		cu_line(c, "of_query[j] = ((const float2 *)(%s))[tid %% 16 + j * 16];", at);
+	}
 	cu_scope_close(c, s);
 }
 
@@ -374,6 +448,8 @@ compute(const Att *a)
 	att_multiply(a, 0, "w");
 	if (a->back)
 		att_multiply(a, 1, "d");
+	if (a->part == KEYS)
+		columns_queries(a);
 	if (a->back)
 		weights_back(a);
 	else
@@ -446,27 +522,34 @@ columns_loop(const Att *a)
 		cu_scope_close(c, in);
 		cu_line(c, "copies_end();");
 	}
+	att_hold_rows(a);
 	Scope s = cu_scope_open(c, "for (int slot = 0; at < end; slot ^= 1)");
 
 	cu_line(c, "%s next = at + %d;", it, a->columns);
 	skip_hidden(a, "next");
-	cu_line(c, "__syncthreads();");
-	if (a->stages > 1) {
+	if (a->stages > 1) { /* the other slot's tile is no longer read when all are here */
+		cu_line(c, "COPIES_WAIT(0);");
+		cu_line(c, "__syncthreads();");
 		Scope in = cu_scope_open(c, "if (next < end)");
 
 		att_load_columns(a, "next", "(slot ^ 1)");
-		cu_scope_close(c, in);
 		cu_line(c, "copies_end();");
-		cu_line(c, "COPIES_WAIT(1);");
+		cu_scope_close(c, in);
 	} else {
+		cu_line(c, "__syncthreads();");
 		att_load_columns(a, "at", "0");
 		if (a->mma) {
 			cu_line(c, "copies_end();");
 			cu_line(c, "COPIES_WAIT(0);");
 		}
+		cu_line(c, "__syncthreads();");
 	}
-	cu_line(c, "__syncthreads();");
+	/* warps that have no row but the tile's end */
+	Scope rows = cu_scope_open(c, a->mma && a->all_rows % a->rows ? "if (first + warp * 16 < %lld)" : "",
+	                           (long long)a->all_rows);
+
 	compute(a);
+	cu_scope_close(c, rows);
 	cu_line(c, "at = next;");
 	cu_scope_close(c, s);
 	if (a->stages > 1)
@@ -475,6 +558,10 @@ columns_loop(const Att *a)
 }
 
 /* ---------------------------------------------------------------- kernels */
+static const char *const tile_kernels[] = {"tiles of queries over tiles of keys",
+                                           "gradient of q, tiles of queries over tiles of keys",
+                                           "gradients of k and v, tiles of keys over tiles of queries"};
+
 static void
 entry_open(Att *a)
 {
@@ -511,7 +598,7 @@ row_states(const Att *a)
 		Scope s = att_unrolled(c, 'i', n);
 
 		att_numbers(a, true, false);
-		query_load(a, "lse[i]", "rows[i]");
+		query_load(a);
 		cu_scope_close(c, s);
 	}
 }
@@ -519,14 +606,12 @@ row_states(const Att *a)
 static void
 tiles_kernel(Att *a, Part part)
 {
-	static const char *const what[] = {"tiles of queries over tiles of keys",
-	                                   "gradient of q, tiles of queries over tiles of keys",
-	                                   "gradients of k and v, tiles of keys over tiles of queries"};
 	Cuda *c = a->c;
 
 	a->part = part;
 	cu_kernel_open(c, "");
 	att_sides_choose(a);
+	c->beside = a->mma && a->threads <= BLOCK / 2 && a->d + a->e <= MMA_WIDTH ? 3 : 0;
 	int64_t tiles = (a->all_rows + a->rows - 1) / a->rows;
 	Type lead = type_of(a->dt, a->lead, a->q->axis);
 	Ix entries = cu_product(c, &lead, (1u << a->lead) - 1);
@@ -537,6 +622,7 @@ tiles_kernel(Att *a, Part part)
 		cu_line(c, "const int warp = tid / 32, lane = tid %% 32;");
 	if (a->mma)
 		cu_line(c, "const unsigned shared = shared_address(memory);");
+	att_places(a);
 	Scope s = cu_scope_open(c, "for (%s task = blockIdx.x; task < %s * %lld; task += gridDim.x)", c->it, entries,
 	                        (long long)tiles);
 
@@ -556,23 +642,26 @@ tiles_kernel(Att *a, Part part)
 	else
 		backward_finish(a);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, what[part], a->entries * tiles);
+	cu_kernel_close(c, tile_kernels[part], a->entries * tiles);
 }
 
-/* rows[i] = g[i] . y[i]: a warp to a query. */
+/* Of each query its log-sum in base 2 and g . y: a warp to a query; 0 where an entry's queries are no pairs. */
 static void
 sums_kernel(Att *a)
 {
 	Cuda *c = a->c;
 	Type rows = type_of(a->dt, a->lead + 1, a->q->axis);
+	long long places = (long long)att_query_places(a);
+	const Type *l = val_type(a->g, a->op->in[5]);
 	const char *side[2];
 
+	rows.axis[a->lead].n = places;
 	cu_kernel_open(c, "");
 	Ix count = cu_product(c, &rows, (1u << rows.rank) - 1);
 	Scope s = cu_scope_open(c, "for (%s row = blockIdx.x * %d + threadIdx.x / 32; row < %s; row += gridDim.x * %d)",
 	                        c->it, BLOCK / WARP, count, BLOCK / WARP);
 
-	cu_line(c, "const %s entry = row / %lld, number = row %% %lld;", c->it, (long long)a->t, (long long)a->t);
+	cu_line(c, "const %s entry = row / %lld, number = row %% %lld;", c->it, places, places);
 	att_entry_indices(a);
 	for (int k = 0; k < 2; k++) {
 		const Type *t = val_type(a->g, a->op->in[k * 4]);
@@ -582,14 +671,53 @@ sums_kernel(Att *a)
 		                                      cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset),
 		                                      att_entry(a, t), (long long)att_line(a, t)));
 	}
-	cu_line(c, "float sum = 0.0f;");
+	cu_line(c, "float sum = 0.0f, top = 0.0f;");
+	Scope in = cu_scope_open(c, places > a->t ? "if (number < %lld)" : "", (long long)a->t);
+
+	cu_line(c, "top = %s * %s;",
+	        cu_from_memory(c, (DType)l->dtype,
+	                       arena_printf(c->a, "%s[entry * %lld + number]",
+	                                    cu_pointer(c, (DType)l->dtype, val_info(a->g, a->op->in[5])->offset),
+	                                    (long long)a->t)),
+	        att_lit(c, LOG2E));
 	cu_line(c, "for (int x = threadIdx.x %% 32; x < %d; x += 32) sum = fmaf(%s, %s, sum);", a->e, side[0], side[1]);
+	cu_scope_close(c, in);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int h = 16; h > 0; h /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, h);");
-	cu_line(c, "if (threadIdx.x %% 32 == 0) %s[row] = sum;",
+	cu_line(c, "if (threadIdx.x %% 32 == 0) ((float2 *)%s)[row] = make_float2(top, sum);",
 	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
 	cu_scope_close(c, s);
-	cu_kernel_close(c, "sums of g y, a query to a warp", (a->entries * a->t * WARP + BLOCK - 1) / BLOCK);
+	cu_kernel_close(c, "log-sums and sums of g y, a query to a warp",
+	                (a->entries * places * WARP + BLOCK - 1) / BLOCK);
+}
+
+/* Of the causal mask, about half of the tiles; the loop of a tile that a kernel takes last is the longest. */
+AttentionWork
+cu_attention_work(const Graph *g, const Op *op, const Params *p, const char *what)
+{
+	Att a = att_of(g, op);
+	int part = 0;
+	double queries = (double)a.entries * (double)a.t, keys = (double)a.entries * (double)a.s,
+	       bytes = dtype_info[a.dt].bytes * ((queries + keys) * (a.d + a.e));
+
+	att_take(&a, p);
+	while (part < 3 && strcmp(what, tile_kernels[part]))
+		part++;
+	if (part == 3) /* the sums of g y */
+		return (AttentionWork){1, 4 * queries * a.e, 2 * dtype_info[a.dt].bytes * queries * a.e};
+	int64_t rows = part == KEYS ? a.s : a.t, columns = part == KEYS ? a.t : a.s,
+	        tiles = (columns + a.columns - 1) / a.columns;
+	double seen = !a.causal   ? 1
+	              : tiles > 1 ? 0.5 + 0.5 * a.rows / (double)(a.rows > rows ? a.rows : rows)
+	                          : 1,
+	       made = (part == KEYS ? 2 : 1) * (double)a.d + (part == QUERIES ? a.d : 0) +
+	              (part == KEYS ? 2 : 1) * (double)a.e;
+
+	return (AttentionWork){ceil((double)tiles * seen),
+	                       2 * made * (double)a.entries * att_round_to((int)rows, a.mma ? 16 : a.rows) *
+	                               (double)(tiles * a.columns) * seen,
+	                       bytes + dtype_info[a.dt].bytes *
+	                                       (part == KEYS ? keys * (a.d + a.e) : queries * (part ? a.d : 0))};
 }
 
 void

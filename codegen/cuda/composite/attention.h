@@ -4,7 +4,8 @@
 #define CODEGEN_CUDA_ATTENTION_H
 #include "composite.h"
 
-enum { MMA_WIDTH = 128, STAGES = 2 };
+/* QUERY_BYTES: of what the workspace of a gradient has of a query, its log-sum in base 2 and its sum of g y */
+enum { MMA_WIDTH = 128, STAGES = 2, QUERY_BYTES = 8 };
 #define LOG2E 1.4426950408889634
 
 /* An operand in tiles: of rows it is there once, of columns in as many stages as the kernel has. */
@@ -30,7 +31,8 @@ typedef struct Att {
 	/* the open kernel */
 	Part part;
 	Side row[2], column[2];
-	int nrow, stages, weights; /* row operands; tiles of columns; where the weights' tile is (FMAs) */
+	/* row operands; tiles of columns; where the columns' log-sums are, and the weights' tile (FMAs) */
+	int nrow, stages, stats, weights;
 	int64_t all_rows, all_columns;
 	Ix lead_ix[MAX_RANK];
 	Cell seed, step;
@@ -61,7 +63,11 @@ void att_entry_indices(Att *a);
 void att_sides_choose(Att *a);
 void att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t limit, const char *slot);
 void att_load_columns(const Att *a, const char *from, const char *slot);
+int64_t att_query_places(const Att *a);                 /* of an entry, in the workspace of a gradient */
+void att_power(const Att *a, const char *x, const char *of);
 /* products */
+void att_places(const Att *a);
+void att_hold_rows(const Att *a);
 void att_multiply(const Att *a, int k, const char *array);
 void att_accumulate(const Att *a, const char *tile, int k, const char *sums, int which);
 void att_share_tile(const Att *a, const char *tile, int which);

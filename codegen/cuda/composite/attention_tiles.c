@@ -134,7 +134,8 @@ att_sides_choose(Att *a)
 	a->column[1] = side_of(a, a->part == KEYS ? 0 : v, a->columns);
 	a->all_rows = a->part == KEYS ? a->s : a->t;
 	a->all_columns = a->part == KEYS ? a->t : a->s;
-	int tiles = rows_bytes(a) + a->stages * (a->column[0].bytes + a->column[1].bytes);
+	a->stats = rows_bytes(a) + a->stages * (a->column[0].bytes + a->column[1].bytes);
+	int tiles = a->stats + (a->part == KEYS ? a->stages * a->columns * QUERY_BYTES : 0);
 
 	a->weights = tiles;
 	a->c->threads = a->threads;
@@ -165,16 +166,32 @@ att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t
 	           : a->dt == DT_f32 && s->width % 4 == 0 ? 4
 	                                                  : 1,
 	    units = a->mma ? s->width / 8 : att_round_to(s->width, 4) / step;
+	const char *from_memory =
+	        arena_printf(c->a, "%c + (%s + line) * %lld + unit * %d", s->name, from, (long long)s->line, step);
+	Scope l;
 
-	cu_line(c, a->mma ? "#pragma unroll" : "#pragma unroll 4");
-	Scope l = cu_scope_open(c, "for (int u = tid; u < %d; u += %d)", lines * units, a->threads);
-
-	cu_line(c, "const int line = u / %d, unit = u %% %d;", units, units);
-	cu_line(c, "const %s *p = %c + (%s + line) * %lld + unit * %d;", cu_memory_type(a->dt), s->name, from,
-	        (long long)s->line, step);
 	if (a->mma) {
-		cu_line(c, "copy16(shared + %s + swizzled(line, unit, %d), p, %c, %s);", to, s->pitch, s->name, valid);
+		int all = lines * units, each = a->threads / units;
+
+		l = att_unrolled(c, 'i', (all + a->threads - 1) / a->threads);
+		if (a->threads % units == 0)
+			cu_line(c, "const int line = tid / %d + i * %d, unit = tid %% %d;", units, each, units);
+		else
+			cu_line(c, "const int line = (tid + i * %d) / %d, unit = (tid + i * %d) %% %d;", a->threads,
+			        units, a->threads, units);
+		if (all % a->threads)
+			cu_line(c, "if (line >= %d) break;", lines);
 	} else {
+		cu_line(c, "#pragma unroll 4");
+		l = cu_scope_open(c, "for (int u = tid; u < %d; u += %d)", lines * units, a->threads);
+		cu_line(c, "const int line = u / %d, unit = u %% %d;", units, units);
+	}
+	if (a->mma) {
+		/* where nothing is copied the address is not read */
+		cu_line(c, "const %s *p = %s;", cu_memory_type(a->dt), from_memory);
+		cu_line(c, "copy16(shared + %s + swizzled(line, unit, %d), p, p, %s);", to, s->pitch, valid);
+	} else {
+		cu_line(c, "const %s *p = %s;", cu_memory_type(a->dt), from_memory);
 		cu_line(c, "float *to = (float *)((char *)memory + %s) + line * %d + unit * %d;", to, s->pitch, step);
 		if (step == 4) {
 			cu_line(c, "float x[4] = {};");
@@ -189,14 +206,101 @@ att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t
 	cu_scope_close(c, l);
 }
 
+int64_t
+att_query_places(const Att *a)
+{
+	return (a->t + 1) / 2 * 2;
+}
+
+/* The log-sums and sums of g y of a tile of queries, two queries a thread; 0 where there are none. */
+static void
+load_queries(const Att *a, const char *from, const char *slot)
+{
+	Cuda *c = a->c;
+	const char *to = a->stages > 1 ? arena_printf(c->a, "%d + %s * %d", a->stats, slot, a->columns * QUERY_BYTES)
+	                               : arena_printf(c->a, "%d", a->stats);
+	Scope s = cu_scope_open(c, "if (tid < %d)", a->columns / 2);
+
+	cu_line(c, "const float4 *p = (const float4 *)(%s + (entry * %lld + %s) * 2) + tid;",
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), (long long)att_query_places(a), from);
+	cu_line(c, "const bool valid = %s + tid * 2 < %lld;", from, (long long)a->t);
+	if (a->mma)
+		cu_line(c, "copy16(shared + %s + tid * 16, p, p, valid);", to);
+	else
+		cu_line(c, "*(float4 *)((char *)memory + %s + tid * 16) = valid ? *p : make_float4(0, 0, 0, 0);", to);
+	cu_scope_close(c, s);
+}
+
 void
 att_load_columns(const Att *a, const char *from, const char *slot)
 {
 	for (int k = 0; k < 2; k++)
 		att_load_lines(a, &a->column[k], from, a->columns, a->all_columns, slot);
+	if (a->part == KEYS)
+		load_queries(a, from, slot);
+}
+
+/* `x`, new: 2 to the power of a number; below the least normal number 0. */
+void
+att_power(const Att *a, const char *x, const char *of)
+{
+	cu_line(a->c, "float %s;", x);
+	cu_line(a->c, "asm(\"ex2.approx.ftz.f32 %%0, %%1;\" : \"=f\"(%s) : \"f\"(%s));", x, of);
 }
 
 /* ---------------------------------------------------------------- products */
+/* Where a lane's chunks of 16 bytes lie in a tile: lines, of the rows' operand; across and along, of the columns', by
+ * the pairs of sums and transposed. Of the other chunks of these lines, two at a time, bits of the number change, and
+ * 16 lines on, the same chunk follows. */
+void
+att_places(const Att *a)
+{
+	Cuda *c = a->c;
+	const Side *side[4] = {&a->row[0], &a->column[0], &a->row[1], &a->column[1]};
+	bool said[2 * MMA_WIDTH / 8] = {false};
+
+	for (int i = 0; a->mma && i < 4; i++) {
+		int pitch = side[i]->pitch;
+
+		if (said[pitch])
+			continue;
+		said[pitch] = true;
+		cu_line(c, "const unsigned lines_%d = swizzled(warp * 16 + lane %% 16, lane / 16, %d);", pitch, pitch);
+		cu_line(c, "const unsigned across_%d = swizzled(lane / 16 * 8 + lane %% 8, lane / 8 %% 2, %d);", pitch,
+		        pitch);
+		cu_line(c, "const unsigned along_%d = swizzled(lane / 8 %% 2 * 8 + lane %% 8, lane / 16, %d);", pitch,
+		        pitch);
+	}
+}
+
+/* Is the rows' operand kept in registers through all columns? With the sums these are 168 at most. */
+static bool
+is_held(const Att *a, int k)
+{
+	return a->mma && a->row[0].width + (k ? a->row[1].width : 0) <= (a->part == KEYS ? 64 : 128);
+}
+
+/* The rows' operands as the loop over columns wants them: their tiles have been copied. */
+void
+att_hold_rows(const Att *a)
+{
+	Cuda *c = a->c;
+
+	if (!is_held(a, 0))
+		return;
+	cu_line(c, "copies_end();");
+	cu_line(c, "COPIES_WAIT(0);");
+	cu_line(c, "__syncthreads();");
+	for (int k = 0; k < a->nrow && is_held(a, k); k++) {
+		const Side *r = &a->row[k];
+
+		cu_line(c, "unsigned rows_%c[%d][4];", r->name, r->width / 16);
+		cu_line(c, "#pragma unroll");
+		cu_line(c, "for (int k = 0; k < %d; k++) ldsm(rows_%c[k], shared + %s + (lines_%d ^ k * 32));",
+		        r->width / 16, r->name, place(a, r, NULL), r->pitch);
+	}
+}
+
 /* array = rows' operand times the columns' transposed. */
 void
 att_multiply(const Att *a, int k, const char *array)
@@ -211,15 +315,16 @@ att_multiply(const Att *a, int k, const char *array)
 		                         : "#pragma unroll"); /* addresses of all steps take registers */
 		Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k++)", r->width / 16);
 
-		cu_line(c, "unsigned fa[4], fb[4];");
-		cu_line(c, "ldsm(fa, shared + %s + swizzled(warp * 16 + lane %% 16, k * 2 + lane / 16, %d));", from,
-		        r->pitch);
+		cu_line(c, "unsigned fb[4];");
+		if (is_held(a, k)) {
+			cu_line(c, "const unsigned *fa = rows_%c[k];", r->name);
+		} else {
+			cu_line(c, "unsigned fa[4];");
+			cu_line(c, "ldsm(fa, shared + %s + (lines_%d ^ k * 32));", from, r->pitch);
+		}
 		Scope l = att_unrolled(c, 'j', a->columns / 16);
 
-		cu_line(c,
-		        "ldsm(fb, shared + %s + swizzled(j * 16 + lane / 16 * 8 + lane %% 8, k * 2 + lane / 8 %% 2, "
-		        "%d));",
-		        with, o->pitch);
+		cu_line(c, "ldsm(fb, shared + %s + (across_%d ^ k * 32) + j * %d);", with, o->pitch, 256 * o->pitch);
 		cu_line(c, "mma_%s(%s[j * 2], fa, fb);", dtype_info[a->dt].name, array);
 		cu_line(c, "mma_%s(%s[j * 2 + 1], fa, fb + 2);", dtype_info[a->dt].name, array);
 		cu_scope_close(c, l);
@@ -270,10 +375,8 @@ att_accumulate(const Att *a, const char *tile, int k, const char *sums, int whic
 		        type, tile, tile);
 		Scope l = att_unrolled(c, 'j', o->width / 16);
 
-		cu_line(c,
-		        "ldsm_turned(fb, shared + %s + swizzled(k * 16 + lane / 8 %% 2 * 8 + lane %% 8, j * 2 + lane / "
-		        "16, %d));",
-		        with, o->pitch);
+		cu_line(c, "ldsm_turned(fb, shared + %s + (along_%d ^ j * 32) + k * %d);", with, o->pitch,
+		        256 * o->pitch);
 		cu_line(c, "mma_%s(%s[j * 2], fa, fb);", type, sums);
 		cu_line(c, "mma_%s(%s[j * 2 + 1], fa, fb + 2);", type, sums);
 		cu_scope_close(c, l);

@@ -16,6 +16,10 @@ const char *cu_attention_select(const Graph *g, const Op *op, SelectCx *cx, int6
 /* What tune.def asks of the op; why these parameters are not possible, NULL: they are. */
 Facts cu_attention_facts(const Graph *g, const Op *op, const SelectCx *cx);
 const char *cu_attention_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Params *p);
+/* What its kernel `what` (CuFunction.what) does: turns of the loop over columns, operations with those of padding,
+ * bytes. */
+typedef struct AttentionWork { double turns, flops, bytes; } AttentionWork;
+AttentionWork cu_attention_work(const Graph *g, const Op *op, const Params *p, const char *what);
 void cu_attention_emit(Cuda *c, const Op *op);
 bool cu_cells_op(OpKind k);                             /* lstm.cells, gru.cells and their gradients */
 const char *cu_cells_refuses(const Graph *g, const Op *op);

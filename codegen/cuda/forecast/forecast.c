@@ -8,10 +8,11 @@
  * take the longest of: that time; k W times the slots by 4 schedulers; k W times the cycles of shared memory; k blocks'
  * products at the machine's rate. Blocks come in waves; the device's memory takes the plan's bytes at the machine's
  * rate whatever happens. Behind the last block comes the tail: sums over blocks, whose loads are each waited for. How
- * often a loop turns follows from the plan: rounds of k, the tile's elements by those that a turn takes, the kernel's
- * bytes by those of a turn. A branch ahead that has a condition is not taken: both sides of an `if` cost. Blocks of one
- * wave run in step. Copies into shared memory, by cp.async and by the device, are taken to have come when they are
- * waited for. Latencies are those of an idle device (sass.c). No device has been measured against it. */
+ * often a loop turns follows from the plan: rounds of k, attention's tiles of columns, the tile's elements by those
+ * that a turn takes, the kernel's bytes by those of a turn. A branch ahead that has a condition is not taken: both
+ * sides of an `if` cost. Blocks of one wave run in step. Copies into shared memory, by cp.async and by the device, are
+ * taken to have come when they are waited for. Latencies are those of an idle device (sass.c). Held against an H100:
+ * tests/gpu/measured.md. */
 #include "forecast.h"
 #include "../composite/cells.h"
 #include "../contract/gemm.h"
@@ -31,6 +32,7 @@ typedef struct Work {
 	const CuFunction *f;
 	const Code *c;
 	bool hopper, gemm;
+	bool attention; /* rounds: of columns */
 	Tiles p;
 	int warps;
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
@@ -192,6 +194,8 @@ turns(const Work *w, SassLoop l)
 
 	if (w->steps > 0)
 		return turns_of_steps(w, &i, threads);
+	if (w->attention && i.products)
+		return i.nested_products ? 1 : w->rounds;
 	if (l.first >= w->c->body) /* a function of sums over blocks: its loads are in a row or unrolled */
 		return at_least_one(w->finished / (i.loads > 2 ? i.loads / (i.loads % 3 ? 1 : 3) : 1));
 	if (w->gemm && i.products)
@@ -560,6 +564,23 @@ columns_finished(const Work *w, const Graph *g, const char *kernel, int group)
 	return finished;
 }
 
+/* Of a group of several kernels each has its own. */
+static void
+attention_work(Work *w, const Graph *g, const Op *op, const char *kernel, int group)
+{
+	Params p;
+
+	if (op->dead || op->group != group || !cu_attention_op((OpKind)op->kind) ||
+	    !space_parse("cuda", op_info[op->kind].name, kernel, &p))
+		return;
+	AttentionWork work = cu_attention_work(g, op, &p, w->f->what);
+
+	w->attention = true;
+	w->rounds = work.turns;
+	w->flops = work.flops;
+	w->bytes = work.bytes;
+}
+
 /* What the group says of its rows, where the kernel goes over these. */
 static void
 rows_work(Work *w, const Graph *g, const KernelRec *k)
@@ -618,7 +639,8 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 	w->flops = k->flops;
 	w->bytes = k->bytes;
 	w->rounds = w->elements = 1;
-	for (uint32_t last, i = k->group >= 0 ? graph_group_ops(g, k->group, &last) : (last = 0); i < last; i++)
+	for (uint32_t last, i = k->group >= 0 ? graph_group_ops(g, k->group, &last) : (last = 0); i < last; i++) {
+		attention_work(w, g, &g->op.at[i], kernel, k->group);
 		if (!g->op.at[i].dead && g->op.at[i].group == k->group && cu_cells_op((OpKind)g->op.at[i].kind) &&
 		    k->flops > 0) {
 			Cells s = cu_cells_of(g, &g->op.at[i]);
@@ -630,6 +652,7 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 			w->from_l2 = p.family == FAMILY_cuda_cells && p.cuda_cells.blocks == 1 &&
 			             s.gates * s.h * s.h * dtype_info[s.dt].bytes > w->m->l1.bytes / 2;
 		}
+	}
 	w->gemm = op && kernel && !strncmp(w->f->what, kernel, strlen(kernel)) && cu_gemm_parse(kernel, &w->p);
 	if (w->gemm) {
 		Form f = cu_form(g, op);
