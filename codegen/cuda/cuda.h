@@ -191,6 +191,8 @@ const char *cu_depthwise_misfit(const Graph *g, const Op *op, const SelectCx *cx
 int64_t cu_depthwise_workspace(const Graph *g, const Op *op, const Params *p);
 /* the kernel before a gradient in weights: sums of pieces of the pixels */
 void cu_depthwise_emit(Cuda *c, const Op *op);
+/* How often the loop over pixels of its kernel `what` turns (CuFunction.what); 0: it is another. */
+double cu_depthwise_turns(const Graph *g, const Op *op, const char *what);
 /* the sum of these pieces at ix; false: there are none */
 bool cu_depthwise_pieces(Cuda *c, const Op *op, const Ix *ix, Cell *x);
 

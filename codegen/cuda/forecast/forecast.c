@@ -8,11 +8,11 @@
  * take the longest of: that time; k W times the slots by 4 schedulers; k W times the cycles of shared memory; k blocks'
  * products at the machine's rate. Blocks come in waves; the device's memory takes the plan's bytes at the machine's
  * rate whatever happens. Behind the last block comes the tail: sums over blocks, whose loads are each waited for. How
- * often a loop turns follows from the plan: rounds of k, attention's tiles of columns, the tile's elements by those
- * that a turn takes, the kernel's bytes by those of a turn. A branch ahead that has a condition is not taken: both
- * sides of an `if` cost. Blocks of one wave run in step. Copies into shared memory, by cp.async and by the device, are
- * taken to have come when they are waited for. Latencies are those of an idle device (sass.c). Held against an H100:
- * tests/gpu/measured.md. */
+ * often a loop turns follows from the plan: rounds of k, attention's tiles of columns, pixels, the tile's elements
+ * by those that a turn takes, the kernel's bytes by those of a turn. A branch ahead that has a condition is not taken:
+ * both sides of an `if` cost. Blocks of one wave run in step. Copies into shared memory, by cp.async and by the device,
+ * are taken to have come when they are waited for. Latencies are those of an idle device (sass.c). Held against an
+ * H100: tests/gpu/measured.md. */
 #include "forecast.h"
 #include "../composite/cells.h"
 #include "../contract/gemm.h"
@@ -32,7 +32,10 @@ typedef struct Work {
 	const CuFunction *f;
 	const Code *c;
 	bool hopper, gemm;
-	bool attention; /* rounds: of columns */
+	bool attention;          /* rounds: of columns */
+	/* of a loop over pixels: its turns, 0: it is none; and the share of what it loads that comes from memory, not
+	 * from the L2, where another tap has been asked for it */
+	double pixels, fresh;
 	Tiles p;
 	int warps;
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
@@ -208,6 +211,8 @@ turns(const Work *w, SassLoop l)
 		return at_least_one(w->finished / i.shared);
 	if (i.products && !i.nested_products)
 		return at_least_one(w->flops / (threads / WARP * 4096.0 * i.products));
+	if (w->pixels > 0 && i.loads && !i.nested)
+		return w->pixels;
 	if (i.nested || w->gemm)
 		return 1;
 	if (w->row > 0)
@@ -245,6 +250,8 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 		x->shared += times * at_least_one(i->width * WARP / 128.0);
 	if (i->paired && w->gemm) /* values of channels, which stay in the L1 */
 		latency = w->hopper ? 41 : 38;
+	if (w->pixels > 0 && is_load(i->kind))
+		latency = w->fresh * latency + (1 - w->fresh) * cu_sass_latency(SASS_ATOMG, w->hopper);
 	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */
 	if (i->strong && is_load(i->kind) && w->steps > 0)
@@ -653,6 +660,9 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 			             s.gates * s.h * s.h * dtype_info[s.dt].bytes > w->m->l1.bytes / 2;
 		}
 	}
+	w->pixels = op ? cu_depthwise_turns(g, op, w->f->what) : 0;
+	if (w->pixels > 0)
+		w->fresh = fmin(1, w->bytes / (turn_bytes(w) * w->pixels * WARP * w->warps * (double)k->rows));
 	w->gemm = op && kernel && !strncmp(w->f->what, kernel, strlen(kernel)) && cu_gemm_parse(kernel, &w->p);
 	if (w->gemm) {
 		Form f = cu_form(g, op);

@@ -6,12 +6,15 @@
  * groups of one channel a thread may have some pixels of a row, for which it loads a tap's filters once.
  * The gradient in the weights has few results and long sums: a kernel before divides the pixels into pieces, a block
  * each, whose threads keep the sums of all taps of 4 or 8 channels; the group's own kernel adds the pieces in their
- * order. */
+ * order. Where both operands are in memory, and groups of one channel, a thread takes some pixels of a row at a time:
+ * it loads what all of them meet at once, zeros outside of the image, and only then multiplies. */
 #include "../contract/gemm.h"
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* MOST: channels that a group has on the side that is summed over: their products stand in the text one by one */
-enum { ACCUMULATORS = 96, PIECES = 128, PIXELS = 4, MOST = 16 };
+enum { ACCUMULATORS = 100, PIECES = 256, PIXELS = 4, MOST = 16 };
 
 typedef struct Taps {
 	const Op *op;
@@ -281,9 +284,10 @@ cu_depthwise_tile(Cuda *c, const Op *op, const Ix *ix, int vec, int pixels)
 
 /* ---------------------------------------------------------------- the gradient in the weights */
 /* How a block's threads and the blocks share the work: `vec` channels of the result to a thread, `lanes` of these side
- * by side, the other threads along the pixels; `taps` of the filter's in a thread's sums. */
+ * by side, the other threads along the pixels; `taps` of the filter's in a thread's sums; `near` pixels of a row at a
+ * time, 0: a tap of one at a time. */
 typedef struct Share {
-	int vec, lanes, rows;
+	int vec, lanes, rows, near;
 	int64_t chunks, taps, tap_blocks, chunk_blocks, pieces;
 } Share;
 
@@ -292,21 +296,27 @@ static Share
 share_of(const Graph *g, const Taps *v, const Params *p)
 {
 	const Type *out = val_type(g, v->op->in[1]);
-	Share s = {.vec = 8, .lanes = 1, .pieces = 1};
+	Share s = {.vec = 8, .pieces = 1};
 	int64_t pixels = type_elements(out) / v->channels, all = v->w.k[0] * v->w.k[1];
 
+	if (dtype_info[out->dtype].bytes > 2) /* 16 bytes */
+		s.vec = 4;
 	while (s.vec > 1 && (v->channels % s.vec || !divides(v->out) || s.vec * v->in > ACCUMULATORS))
 		s.vec = s.vec == 8 ? 4 : 1;
+	if (s.vec == 8 && all * 8 * v->in > ACCUMULATORS && all * 4 * v->in <= ACCUMULATORS) /* all taps at once */
+		s.vec = 4;
 	s.vec = p->cuda_depthwise.vec ? p->cuda_depthwise.vec : s.vec;
 	s.chunks = v->channels / s.vec;
-	while (s.lanes < WARP && s.lanes < s.chunks)
-		s.lanes *= 2;
+	s.chunk_blocks = (s.chunks + WARP - 1) / WARP;
+	s.lanes = (int)((s.chunks + s.chunk_blocks - 1) / s.chunk_blocks);
 	s.lanes = p->cuda_depthwise.lanes ? p->cuda_depthwise.lanes : s.lanes;
+	s.chunk_blocks = (s.chunks + s.lanes - 1) / s.lanes;
 	s.rows = BLOCK / s.lanes;
 	s.taps = p->cuda_depthwise.taps ? p->cuda_depthwise.taps : ACCUMULATORS / (s.vec * v->in);
 	s.taps = s.taps < 1 ? 1 : s.taps > all ? all : s.taps;
+	if (!p->cuda_depthwise.taps && s.taps > v->w.k[1]) /* rows of the filter */
+		s.taps -= s.taps % v->w.k[1];
 	s.tap_blocks = (all + s.taps - 1) / s.taps;
-	s.chunk_blocks = (s.chunks + s.lanes - 1) / s.lanes;
 	int64_t wanted = 2 * cu_machine(g)->budget.blocks / (s.tap_blocks * s.chunk_blocks),
 	        most = pixels / (s.rows * PIXELS);
 
@@ -356,9 +366,9 @@ cu_depthwise_misfit(const Graph *g, const Op *op, const SelectCx *cx, const Para
 	if (s.vec * v.in * s.taps > ACCUMULATORS)
 		return arena_printf(g->arena, "a thread would hold %lld sums, at most %d",
 		                    (long long)(s.vec * v.in * s.taps), ACCUMULATORS);
-	return s.lanes >= 2 * s.chunks ? arena_printf(g->arena, "%d threads for %lld vectors of channels", s.lanes,
-	                                              (long long)s.chunks)
-	                               : NULL;
+	return s.lanes >= 2 * s.chunks
+	               ? arena_printf(g->arena, "%d threads for %lld vectors of channels", s.lanes, (long long)s.chunks)
+	               : NULL;
 }
 
 int64_t
@@ -499,6 +509,122 @@ pixel_add(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix channel, I
 	cu_scope_close(c, loop);
 }
 
+/* Is value v in memory, so that its channels are loaded as they lie? */
+static bool
+lies_there(const Cuda *c, Val v)
+{
+	const ValInfo *i = val_info(c->g, v);
+
+	return (!c->inside[v.id] || c->ready[v.id]) && !cu_input_is_addressed(c, v) &&
+	       cu_vector_place(&i->type, i->offset, &i->type);
+}
+
+/* Columns of the image that so many pixels of a row meet. */
+static int
+columns_near(const Taps *v, int near)
+{
+	return (int)((near - 1) * v->w.stride[1] + (v->w.k[1] - 1) * v->w.dilation[1] + 1);
+}
+
+/* Pixels of a row that a thread takes at a time. */
+static int
+pixels_near(const Cuda *c, const Taps *v, const Share *s)
+{
+	enum { NEAR = 2, WORDS = 56 }; /* registers beside the sums, two blocks a multiprocessor */
+	int words = s->vec * dtype_info[val_type(c->g, v->op->in[0])->dtype].bytes / 4;
+
+	if (v->in != 1 || v->out != 1 || s->vec == 1 || s->taps % v->w.k[1] || !lies_there(c, v->op->in[0]) ||
+	    !lies_there(c, v->op->in[1]))
+		return 0;
+	if (val_type(c->g, v->op->in[1])->axis[3].n < NEAR)
+		return 1;
+	return (int)(s->taps / v->w.k[1]) * columns_near(v, NEAR) + NEAR <= WORDS / words ? NEAR : 1;
+}
+
+/* Numbers in registers as they lie in memory: of a pixel of v, zeros where `valid` is not met. */
+static void
+raw_load(Cuda *c, Val v, const char *to, const Ix *ix, int vec, const char *valid)
+{
+	const ValInfo *i = val_info(c->g, v);
+	bool pairs = dtype_info[i->type.dtype].bytes == 2;
+
+	if (strcmp(valid, "1"))
+		cu_line(c, "for (int u = 0; u < %d; u++) %s[u] = 0;", pairs ? vec / 2 : vec, to);
+	Scope s = cu_scope_open(c, strcmp(valid, "1") ? "if (%s)" : "", valid);
+
+	cu_line(c, pairs ? "pairs%d(%s, %s);" : "take%d_32(%s, %s);", vec, to, cu_address(c, &i->type, i->offset, ix));
+	cu_scope_close(c, s);
+}
+
+static const char *
+raw_open(Cuda *c, Val v, const char *dims, int vec)
+{
+	DType dt = (DType)val_type(c->g, v)->dtype;
+	bool pairs = dtype_info[dt].bytes == 2;
+	const char *name = cu_fresh(c, 'x');
+
+	cu_line(c, "%s %s%s[%d];", pairs ? "unsigned" : "float", name, dims, pairs ? vec / 2 : vec);
+	return name;
+}
+
+/* Number u of what was loaded so. */
+static const char *
+raw_number(Cuda *c, Val v, const char *from)
+{
+	DType dt = (DType)val_type(c->g, v)->dtype;
+	const char *x = arena_printf(c->a, dtype_info[dt].bytes == 2 ? "half_at(%s, u)" : "%s[u]", from);
+
+	return cu_from_memory(c, dt, x);
+}
+
+/* The products of some pixels of a row, from at[2] on, added to the sums of the filter's rows from first_tap on. */
+static void
+pixels_add(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix channel, Ix first_tap, const Ix *at)
+{
+	const Val image = v->op->in[0], gradient = v->op->in[1];
+	int64_t wide = val_type(c->g, gradient)->axis[3].n, k = v->w.k[1], stride = v->w.stride[1],
+	        dil = v->w.dilation[1];
+	int rows = (int)(s->taps / k), columns = columns_near(v, s->near);
+	const char *g = raw_open(c, gradient, arena_printf(c->a, "[%d]", s->near), s->vec),
+	           *x = raw_open(c, image, arena_printf(c->a, "[%d][%d]", rows, columns), s->vec), *valid;
+	Ix o[4] = {at[0], channel, at[1]}, from[4] = {at[0], channel};
+
+	cu_line(c, "#pragma unroll");
+	Scope q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", s->near), r;
+
+	o[3] = index_let(c, cu_ix_add(c, at[2], "q"));
+	raw_load(c, gradient, arena_printf(c->a, "%s[q]", g), o, s->vec,
+	         wide % s->near ? arena_printf(c->a, "%s < %lld", o[3], (long long)wide) : "1");
+	cu_scope_close(c, q);
+	cu_line(c, "#pragma unroll");
+	r = cu_scope_open(c, "for (int r = 0; r < %d; r++)", rows);
+	Ix row = index_let(c, cu_ix_add(c, cu_ix_div(c, first_tap, cu_ix_k(c, k)), "r"));
+
+	from[2] = index_let(c, cu_row_in(c, at[1], v->w.stride[0], row, v->w.dilation[0], v->w.pad[0]));
+	cu_line(c, "#pragma unroll");
+	q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", columns);
+	from[3] = index_let(c, cu_row_in(c, at[2], stride, "q", 1, v->w.pad[1]));
+	valid = s->tap_blocks > 1 && v->w.k[0] % rows ? cu_in_range(c, row, cu_ix_k(c, v->w.k[0])) : "1";
+	raw_load(c, image, arena_printf(c->a, "%s[r][q]", x), from, s->vec,
+	         cu_in_plane(c, val_type(c->g, image), from, valid));
+	cu_scope_close(c, q);
+	cu_scope_close(c, r);
+	cu_line(c, "#pragma unroll");
+	r = cu_scope_open(c, "for (int r = 0; r < %d; r++)", rows);
+	cu_line(c, "#pragma unroll");
+	q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", s->near);
+	cu_line(c, "#pragma unroll");
+	Scope t = cu_scope_open(c, "for (int t = 0; t < %d; t++)", (int)k), each = cu_each_open(c, s->vec);
+	const char *sum = arena_printf(c->a, "%s[r * %d + t][u]", acc, (int)k);
+
+	cu_line(c, "%s = fmaf(%s, %s, %s);", sum, raw_number(c, gradient, arena_printf(c->a, "%s[q]", g)),
+	        raw_number(c, image, arena_printf(c->a, "%s[r][q * %d + t * %d]", x, (int)stride, (int)dil)), sum);
+	cu_each_close(c, s->vec, each);
+	cu_scope_close(c, t);
+	cu_scope_close(c, q);
+	cu_scope_close(c, r);
+}
+
 /* The block's sums of its piece, over its threads along the pixels in their order, into the workspace. */
 static void
 piece_store(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix chunk_block, Ix first_tap, Ix piece)
@@ -511,6 +637,7 @@ piece_store(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix chunk_bl
 	cu_line(c, "#pragma unroll");
 	Scope loop = cu_scope_open(c, "for (int t = 0; t < %d; t++)", (int)(s->taps * v->in));
 
+	cu_line(c, "float *sums = all_sums[t %% 2];"); /* of the tap before others may still read */
 	for (int u = 0; u < s->vec; u++)
 		cu_line(c, "sums[threadIdx.x * %d + %d] = %s[t]%s;", s->vec, u, acc,
 		        s->vec > 1 ? arena_printf(c->a, "[%d]", u) : "");
@@ -531,8 +658,8 @@ piece_store(Cuda *c, const Taps *v, const Share *s, const char *acc, Ix chunk_bl
 	cu_stores_at(c, c->g->group.at[c->group].workspace_offset);
 	cu_line(c, "%s[%s * %lld + %s] = sum;", to, piece, (long long)type_elements(t), cu_element(c, t, ix));
 	cu_scope_close(c, in);
-	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, loop);
+	cu_line(c, "__syncthreads();");
 }
 
 static void
@@ -545,8 +672,9 @@ piece_emit(Cuda *c, const Taps *v, const Share *s, Ix block)
 	                                                          cu_ix_k(c, s->taps)))
 	                                 : "0",
 	   piece = index_let(c, cu_ix_div(c, rest, cu_ix_k(c, s->tap_blocks)));
-	uint32_t plane = 1u << 0 | 1u << 2 | 1u << 3;
-	Ix pixels = cu_let(c, c->it, 'i', cu_product(c, out, plane)),
+	uint32_t plane = 1u << 0 | 1u << 2 | (s->near ? 0 : 1u << 3);
+	int64_t across = s->near ? (out->axis[3].n + s->near - 1) / s->near : 1;
+	Ix pixels = cu_let(c, c->it, 'i', cu_ix_mul(c, cu_product(c, out, plane), cu_ix_k(c, across))),
 	   each = cu_let(c, c->it, 'i', cu_ix_parts(c, pixels, s->pieces)),
 	   lane = cu_let(c, "int", 'i', arena_printf(c->a, "(int)threadIdx.x %% %d", s->lanes)),
 	   chunk = cu_let(c, "int", 'i', arena_printf(c->a, "%s * %d + %s", chunk_block, s->lanes, lane)),
@@ -555,15 +683,39 @@ piece_emit(Cuda *c, const Taps *v, const Share *s, Ix block)
 
 	cu_line(c, "float %s[%d]%s = {};", acc, (int)(s->taps * v->in),
 	        s->vec > 1 ? arena_printf(c->a, "[%d]", s->vec) : "");
-	Scope there = cu_scope_open(c, "if (%s < %lld)", chunk, (long long)s->chunks),
+	Scope there = cu_scope_open(c, BLOCK % s->lanes ? "if (%s < %lld && threadIdx.x < %d)" : "if (%s < %lld)",
+	                            chunk, (long long)s->chunks, s->rows * s->lanes),
 	      loop = cu_scope_open(c, "for (%s %s = %s * %s + threadIdx.x / %d; %s < min(%s, (%s + 1) * %s); %s += %d)",
 	                           c->it, q, piece, each, s->lanes, q, pixels, piece, each, q, s->rows);
 
-	cu_take_apart(c, out, plane, q, ix);
-	pixel_add(c, v, s, acc, channel, first_tap, (Ix[]){ix[0], ix[2], ix[3]});
+	if (s->near) {
+		cu_take_apart(c, out, plane, index_let(c, cu_ix_div(c, q, cu_ix_k(c, across))), ix);
+		ix[3] = index_let(c, cu_ix_mul(c, cu_ix_rem(c, q, cu_ix_k(c, across)), cu_ix_k(c, s->near)));
+		pixels_add(c, v, s, acc, channel, first_tap, (Ix[]){ix[0], ix[2], ix[3]});
+	} else {
+		cu_take_apart(c, out, plane, q, ix);
+		pixel_add(c, v, s, acc, channel, first_tap, (Ix[]){ix[0], ix[2], ix[3]});
+	}
 	cu_scope_close(c, loop);
 	cu_scope_close(c, there);
 	piece_store(c, v, s, acc, chunk_block, first_tap, piece);
+}
+
+double
+cu_depthwise_turns(const Graph *g, const Op *op, const char *what)
+{
+	int pieces, near;
+
+	if (!small_groups(g, op) ||
+	    sscanf(what, "%d pieces of the pixels, %*d channels and %d pixels", &pieces, &near) != 2)
+		return 0;
+	Taps v = taps_of(g, op);
+	Params p = kernel_of(g, op);
+	Share s = share_of(g, &v, &p);
+	const Type *out = val_type(g, op->in[1]);
+	int64_t wide = out->axis[3].n, units = type_elements(out) / v.channels / wide * ((wide + near - 1) / near);
+
+	return ceil(ceil((double)units / pieces) / s.rows);
 }
 
 void
@@ -582,7 +734,9 @@ cu_depthwise_emit(Cuda *c, const Op *op)
 
 	s.pieces = pieces;
 	cu_kernel_open(c, "");
-	cu_line(c, "__shared__ float sums[%d];", BLOCK * s.vec);
+	s.near = pixels_near(c, &v, &s);
+	c->beside = 2;
+	cu_line(c, "__shared__ float all_sums[2][%d];", BLOCK * s.vec);
 	Ix b = cu_fresh(c, 'i');
 	Scope loop =
 	        cu_scope_open(c, "for (int %s = blockIdx.x; %s < %lld; %s += gridDim.x)", b, b, (long long)blocks, b);
@@ -590,7 +744,9 @@ cu_depthwise_emit(Cuda *c, const Op *op)
 	piece_emit(c, &v, &s, b);
 	cu_scope_close(c, loop);
 	c->ahead_flops += op_flops(c->g, op);
-	cu_kernel_ahead(c, arena_printf(c->a, "%d pieces of the pixels, %d channels to a thread", (int)pieces, s.vec),
+	cu_kernel_ahead(c,
+	                arena_printf(c->a, "%d pieces of the pixels, %d channels and %d pixels to a thread",
+	                             (int)pieces, s.vec, s.near ? s.near : 1),
 	                blocks, bytes + parts, bytes);
 	c->gk->k.at[c->gk->k.n - 1].flops = op_flops(c->g, op);
 }
