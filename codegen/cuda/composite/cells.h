@@ -50,6 +50,7 @@ void cu_team_step(const Cells *s);  /* t: the step of the example that step `ste
 Scope cu_team_rows(const Cells *s); /* the loop over the team's examples: `first` */
 void cu_team_close(const Cells *s, Scope rows, const char *what);
 /* What the thread reads of memory at step `step`, if `when` (" && .." or nothing): on its way while sums are made. */
+const char *cu_team_first(const Cells *s, long long words);
 void cu_team_inputs(const Cells *s, const char *step, const char *when);
 void cu_team_biases(const Cells *s); /* bias0 .. of gru's new gate, forward */
 void cu_team_states_load(const Cells *s);

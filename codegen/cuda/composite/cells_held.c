@@ -287,8 +287,8 @@ take_words(const Held *h, const char *to)
 {
 	long long count = h->s->rows * h->length;
 
-	cu_line(h->c, "words_take(%s, words + (tag & 1) * %lld, tag, tid, %d, %lld, %lld, %lld);", to, count,
-	        h->s->threads, count, (long long)h->length, (long long)h->pitch);
+	cu_line(h->c, "words_take(%s, words + (tag & 1) * %lld, %s, tag, tid, %d, %lld, %lld, %lld);", to, count,
+	        cu_team_first(h->s, count), h->s->threads, count, (long long)h->length, (long long)h->pitch);
 	cu_line(h->c, "tag++;");
 }
 
@@ -309,7 +309,8 @@ held_open(const Held *h)
 
 	cu_line(c, "extern __shared__ uint4 memory[];");
 	cu_line(c, "static unsigned tags[%lld];", (long long)teams * s->blocks);
-	cu_line(c, "static unsigned long long all_words[%lld];", (long long)(teams * 2 * s->rows * h->length));
+	cu_line(c, "static __align__(16) unsigned long long all_words[%lld];",
+	        (long long)(teams * 2 * s->rows * h->length));
 	cu_line(c,
 	        "const int tid = threadIdx.x, slot = tid / %d, part = tid %% %d, team = blockIdx.x / %d, "
 	        "member = blockIdx.x %% %d;",

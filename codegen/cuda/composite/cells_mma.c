@@ -96,16 +96,19 @@ cu_tiled_misfit(Arena *a, const Cells *s, const Machine *m)
 }
 
 /* Cycles of a step, as in cells_held.c: matrix instructions, MMA cycles each of a scheduler; an exchange and what
- * follows the sums; words, read by each block. */
+ * follows the sums; words, read by each block, so many of a thread (the prelude's WORDS) before it waits again. */
 static double
 estimate(const Cells *s, int sms)
 {
-	enum { EXCHANGE = 900, GATES = 1150, MMA = 16 };
+	enum { EXCHANGE = 900, GATES = 1150, MMA = 16, WORDS = 16, AGAIN = 600 };
 	Tiled t = tiled_of(s);
 	int64_t teams = (s->n.n + s->rows - 1) / s->rows, waves = (teams * s->blocks + sms - 1) / sms;
 	double products = (double)MMA * t.own * t.per * (s->rows / EIGHT) * ((s->threads + 127) / 128);
 
-	return (double)waves * (products + EXCHANGE + GATES * t.items + (double)(8 * s->rows * t.pairs) / L2_READ);
+	int64_t words = s->rows * t.pairs, rounds = (words + WORDS * s->threads - 1) / (WORDS * s->threads);
+
+	return (double)waves * (products + EXCHANGE + GATES * t.items + (double)(8 * words) / L2_READ +
+	                        (double)(AGAIN * (rounds - 1)));
 }
 
 const char *
@@ -292,8 +295,8 @@ words_take(const Tiled *t)
 	long long count = t->s->rows * t->pairs;
 
 	cu_line(t->c, "__syncwarp();");
-	cu_line(t->c, "words_take((float *)states, words + (tag & 1) * %lld, tag, tid, %d, %lld, %lld, %lld);", count,
-	        t->s->threads, count, (long long)t->pairs, (long long)t->pitch);
+	cu_line(t->c, "words_take((float *)states, words + (tag & 1) * %lld, %s, tag, tid, %d, %lld, %lld, %lld);",
+	        count, cu_team_first(t->s, count), t->s->threads, count, (long long)t->pairs, (long long)t->pitch);
 	cu_line(t->c, "tag++;");
 }
 
@@ -324,7 +327,7 @@ tiled_open(const Tiled *t)
 
 	cu_line(c, "extern __shared__ uint4 memory[];");
 	cu_line(c, "static unsigned tags[%lld];", (long long)teams * s->blocks);
-	cu_line(c, "static unsigned long long all_words[%lld];", (long long)(teams * 2 * count));
+	cu_line(c, "static __align__(16) unsigned long long all_words[%lld];", (long long)(teams * 2 * count));
 	cu_line(c, "const int tid = threadIdx.x, lane = tid %% 32, across = tid / 32 %% %d, deep = tid / 32 / %d;",
 	        t->across, t->across);
 	cu_line(c, "const int team = blockIdx.x / %d, member = blockIdx.x %% %d;", s->blocks, s->blocks);

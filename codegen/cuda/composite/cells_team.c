@@ -33,6 +33,13 @@ cu_team_close(const Cells *s, Scope rows, const char *what)
 	cu_kernel_close(c, what, (s->n.n + s->rows - 1) / s->rows * s->blocks);
 }
 
+/* The word that a block takes first of so many: each another, so that not all of a team ask one place of the L2. */
+const char *
+cu_team_first(const Cells *s, long long words)
+{
+	return arena_printf(s->c->a, "member * %lld", words / s->blocks / 2 * 2);
+}
+
 void
 cu_team_inputs(const Cells *s, const char *step, const char *when)
 {

@@ -471,10 +471,11 @@ FN bool last_here(unsigned *ticket, unsigned count)
 }
 /* Numbers from block to block while both run: each with the number of its exchange in one word of 64 bits, so
  * whoever finds that has the number too, and no fence is waited for. `count` of them, `length`
-   to a row, lie `pitch` apart in `to`. A word that never comes is a trap: an error is better than a device that
-   hangs. */
+   to a row, lie `pitch` apart in `to`. Neighbours are read two at a time where their number is even; a block begins at
+   `first`, so that not all of a team ask one place of the L2. A word that never comes is a trap: an error is better
+   than a device that hangs. */
 #define WORD_LOOKS (1u << 24)
-#define WORDS 8
+#define WORDS 16
 FN void word_put(unsigned long long *at, float x, unsigned tag) {
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at),
 	             "l"((unsigned long long)tag << 32 | __float_as_uint(x))
@@ -485,10 +486,14 @@ FN unsigned long long word_look(const unsigned long long *at) {
 	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
 	return x;
 }
-FN void words_take(float *to, const unsigned long long *from, unsigned tag, int tid, int threads, int count, int length,
-                   int pitch) {
+FN void words_look(unsigned long long *x, const unsigned long long *at) {
+	asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(x[0]), "=l"(x[1]) : "l"(at) : "memory");
+}
+FN void words_take(float *to, const unsigned long long *from, int first, unsigned tag, int tid, int threads, int count,
+                   int length, int pitch) {
+	const int each = count % 2 ? 1 : 2;
 #pragma unroll 1
-	for (int i = tid; i < count; i += WORDS * threads) {
+	for (int i = tid * each; i < count; i += WORDS * threads) {
 		unsigned long long x[WORDS];
 		bool all = false;
 #pragma unroll 1
@@ -496,18 +501,23 @@ FN void words_take(float *to, const unsigned long long *from, unsigned tag, int 
 			all = true;
 			if (looks == WORD_LOOKS) __trap();
 #pragma unroll
-			for (int q = 0; q < WORDS; q++)
-				if (q * threads < count && i + q * threads < count)
-					x[q] = word_look(&from[i + q * threads]);
+			for (int q = 0; q < WORDS; q += each)
+				if (q * threads < count && i + q * threads < count) {
+					int at = i + q * threads + first;
+					at -= at < count ? 0 : count;
+					if (each == 2) words_look(x + q, from + at);
+					else x[q] = word_look(from + at);
+				}
 #pragma unroll
 			for (int q = 0; q < WORDS; q++)
-				if (q * threads < count && i + q * threads < count)
+				if (q / each * each * threads < count && i + q / each * each * threads < count)
 					all = all && (unsigned)(x[q] >> 32) == tag;
 		}
 #pragma unroll
 		for (int q = 0; q < WORDS; q++)
-			if (q * threads < count && i + q * threads < count) {
-				int at = i + q * threads;
+			if (q / each * each * threads < count && i + q / each * each * threads < count) {
+				int at = i + q / each * each * threads + first;
+				at = at - (at < count ? 0 : count) + q % each;
 				to[at / length * pitch + at % length] = __uint_as_float((unsigned)x[q]);
 			}
 	}

@@ -56,6 +56,7 @@ typedef struct Walk {
 	double round_slots, round_time, round_loads; /* of the loop over k, a turn: its waits for global memory */
 	double ticket, ticket_slots,
 	    ticket_shared; /* t, slots and shared where the block asks whether it is the last; 0: it does not */
+	double port;       /* when the multiprocessor has what was asked of the L2, of a recurrence */
 	double *spent;     /* NULL, or cycles that passed before each instruction began, by its number */
 } Walk;
 
@@ -81,7 +82,7 @@ is_product(int kind, const Work *w)
 
 typedef struct Inside {
 	int products, fma, loads, strong, stores, shared, barriers;
-	double bytes, shared_bytes, stored;
+	double bytes, shared_bytes, strong_bytes, stored;
 	bool nested, nested_products, nested_barriers;
 } Inside;
 
@@ -98,6 +99,7 @@ inside_of(const Work *w, SassLoop l)
 		r.fma += x->kind == SASS_FFMA || x->kind == SASS_FFMA2 || x->kind == SASS_FFMA3;
 		r.loads += is_load(x->kind);
 		r.strong += x->strong;
+		r.strong_bytes += x->strong && is_load(x->kind) ? x->width : 0;
 		r.stores += is_store(x->kind);
 		r.shared += x->kind == SASS_LDS;
 		r.barriers += x->kind == SASS_BAR;
@@ -147,12 +149,15 @@ turn_bytes(const Work *w)
 }
 
 /* Of a recurrence: the loop over steps is the innermost with a barrier; within it FMAs turn as often as all of
- * them ask for, what else turns is short. */
+ * them ask for, and what takes words of other blocks as these are many (the loop in it, which looks again, once); what
+ * else turns is short. */
 static double
 turns_of_steps(const Work *w, const Inside *i, double threads)
 {
 	if (i->barriers)
 		return i->nested_barriers ? 1 : w->steps;
+	if (i->nested && i->strong_bytes > 0)
+		return at_least_one(ceil(w->exchanged / (w->steps * threads * i->strong_bytes)));
 	return !i->nested && i->fma > 3 ? at_least_one(w->flops / (w->steps * threads * 2.0 * i->fma)) : 1;
 }
 
@@ -254,8 +259,12 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 		latency = w->fresh * latency + (1 - w->fresh) * cu_sass_latency(SASS_ATOMG, w->hopper);
 	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */
-	if (i->strong && is_load(i->kind) && w->steps > 0)
-		latency *= 1.5; /* what another block writes now: a store's way, then a look half a look late */
+	if (i->strong && is_load(i->kind) && w->steps > 0) {
+		/* what another block writes now: a store's way, then a look half a look late; behind what the block's
+		 * warps have asked for before */
+		x->port = fmax(x->port, x->t) + (double)(i->width * WARP * w->warps) / L2_READ;
+		latency = 1.5 * latency + x->port - x->t;
+	}
 	if (w->from_l2 && is_load(i->kind))
 		x->cache += times * i->width * WARP;
 	if (i->kind == SASS_BAR || i->kind == SASS_MEMBAR)

@@ -735,7 +735,7 @@ cu_depthwise_emit(Cuda *c, const Op *op)
 	s.pieces = pieces;
 	cu_kernel_open(c, "");
 	s.near = pixels_near(c, &v, &s);
-	c->beside = 2;
+	c->two = true;
 	cu_line(c, "__shared__ float all_sums[2][%d];", BLOCK * s.vec);
 	Ix b = cu_fresh(c, 'i');
 	Scope loop =
