@@ -33,8 +33,7 @@ typedef struct Work {
 	const Code *c;
 	bool hopper, gemm;
 	bool attention;          /* rounds: of columns */
-	/* of a loop over pixels: its turns, 0: it is none; and the share of what it loads that comes from memory, not
-	 * from the L2, where another tap has been asked for it */
+	/* of a loop over pixels: its turns, 0: none; what comes from memory, not from L2, of what it loads, a share */
 	double pixels, fresh;
 	Tiles p;
 	int warps;
