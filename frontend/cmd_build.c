@@ -106,6 +106,7 @@ cache_key(const Job *j)
 	h = hash_bytes(h, &o->locked, sizeof o->locked);
 	h = hash_bytes(h, &o->debug, sizeof o->debug);
 	h = hash_bytes(h, &j->tuning_hash, sizeof j->tuning_hash);
+	h = hash_text(hash_text(h, getenv("MANTOU_LLVM_FAST")), getenv("MANTOU_NVRTC_FAST"));
 	return hash_file(h, "/proc/self/exe");
 }
 

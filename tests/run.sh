@@ -32,7 +32,10 @@ MANTOU=$build/mantou BUILD=$build BLESS=$bless LONG=$long
 ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 # PTX that only the simulated device runs is optimised less unless --long is given: NVRTC takes half the time.
 [ -n "$long" ] || MANTOU_NVRTC_FAST=${MANTOU_NVRTC_FAST-min}
-export MANTOU MANTOU_CACHE BUILD BLESS LONG ASAN_OPTIONS MANTOU_NVRTC_FAST
+# So are programs for the CPU, but for those of groups about kernels and what they compute: LLVM takes two fifths.
+hurry=
+[ -n "$long" ] || hurry=${MANTOU_LLVM_FAST-1}
+export MANTOU MANTOU_CACHE BUILD BLESS LONG ASAN_OPTIONS MANTOU_NVRTC_FAST MANTOU_LLVM_FAST
 # Sweeps over variants of kernels run some of them unless --long is given (cpu/chosen.c).
 [ -n "$long" ] || export TEST_SOME=1
 
@@ -56,6 +59,7 @@ count() {
 }
 
 group() {
+	case $1 in conformance | models | bench) MANTOU_LLVM_FAST= ;; *) MANTOU_LLVM_FAST=$hurry ;; esac
 	case $1 in
 	layout) sh tests/layout.sh ;;
 	meson) meson_group ;;

@@ -58,6 +58,15 @@ struct Units {
 };
 
 /* ---------------------------------------------------------------- machine code of a module */
+/* Asked for by MANTOU_LLVM_FAST: slower code in half the time. */
+static bool
+hurries(void)
+{
+	const char *word = getenv("MANTOU_LLVM_FAST");
+
+	return word && *word;
+}
+
 LLVMTargetMachineRef
 llvm_machine(const Arch *a, int opt, char **error)
 {
@@ -67,8 +76,10 @@ llvm_machine(const Arch *a, int opt, char **error)
 	if (LLVMGetTargetFromTriple(triple, &t, error))
 		return NULL;
 	return LLVMCreateTargetMachine(t, triple, a->cpu, a->features,
-	                               opt > 0 ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelLess, LLVMRelocPIC,
-	                               LLVMCodeModelDefault);
+	                               hurries() ? LLVMCodeGenLevelNone
+	                               : opt > 0 ? LLVMCodeGenLevelDefault
+	                                         : LLVMCodeGenLevelLess,
+	                               LLVMRelocPIC, LLVMCodeModelDefault);
 }
 
 char *
@@ -246,8 +257,8 @@ units_open(Llvm *l, int opt, int jobs, Arena *arena)
 	if (u->jobs > MOST_JOBS)
 		u->jobs = MOST_JOBS;
 	u->cache = cache_open(arena, "kernels");
-	u->rest = arena_printf(arena, "cpu 1 %s %s %d " PASSES " LLVM %u.%u.%u", l->arch->cpu, l->arch->features,
-	                       opt > 0, major, minor, patch);
+	u->rest = arena_printf(arena, "cpu 1 %s %s %d " PASSES " LLVM %u.%u.%u%s", l->arch->cpu,
+	                       l->arch->features, opt > 0, major, minor, patch, hurries() ? " fast" : "");
 	pthread_mutex_init(&u->lock, NULL);
 	pthread_cond_init(&u->more, NULL);
 	workers_start(u);
