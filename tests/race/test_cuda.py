@@ -135,7 +135,7 @@ with tempfile.TemporaryDirectory() as at:
 
     def others_race(what, ops, least, *options):
         """What was tried, by operator."""
-        others = ["--target", "cuda", "--arch", "sm_80,sm_90a", "--machine", "sm=100", "--trials", "40", *options]
+        others = ["--target", "cuda", "--arch", "sm_90a", "--machine", "sm=100", "--trials", "20", *options]
         for op in ops:
             others += ["--group", op]
         done = call(mantou, "tune", net, *others, "--prepare", program, env=nowhere)
