@@ -258,7 +258,7 @@ weigh(const Line *l, const Graph *g, const Op *op, const PlanCx *cx, GemmParams 
 
 	looked->chosen = !why;
 	looked->why = why ? why : l->row->chosen(g, op, &p);
-	looked->value = l->row->work(g, op) / op_flops(g, op);
+	looked->value = l->row->work(g, op, &p) / op_flops(g, op);
 }
 
 /* Why a tuning file's kernel is not possible here; NULL: it is, and in p. d: what stands in its place else. */
@@ -461,7 +461,7 @@ gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel)
 	double products = op_flops(g, op) / 2;
 
 	if (line_of(p.algo)->variant && p.algo->work)
-		products *= p.algo->work(g, op) / op_flops(g, op);
+		products *= p.algo->work(g, op, &p) / op_flops(g, op);
 	if (rows < 1 || columns < 1)
 		return NAN;
 	double panels = (double)((columns + wide - 1) / wide), each = products / ((double)rows * (double)columns);

@@ -27,7 +27,7 @@ struct Algo {
 	/* Why it takes longer (left out where it offers itself only if it does not); why it was chosen. */
 	const char *(*dear)(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best);
 	const char *(*chosen)(const Graph *g, const Op *op, const GemmParams *p);
-	double (*work)(const Graph *g, const Op *op); /* floating-point operations, for explain */
+	double (*work)(const Graph *g, const Op *op, const GemmParams *p); /* floating-point operations, for explain */
 	const char *beaten_by[ENGINE_COUNT]; /* engines of best that are faster whatever the shape: why */
 
 	/* ---- its kernel's parameters */
@@ -56,7 +56,7 @@ struct Algo {
 	bool (*rounds)(const Graph *g, const Op *op, const GemmParams *p);
 	PrologueWay (*way)(const Op *op, int k); /* NULL: prologue.c's */
 	/* how often each element of operand k is loaded, PROLOGUE_TILES */
-	double (*loads)(const Graph *g, const Op *op, int k);
+	double (*loads)(const Graph *g, const Op *op, const GemmParams *p, int k);
 	/* In place of loads, and of what follows from the way: all that fuse is told. */
 	void (*cost)(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r);
 

@@ -40,6 +40,7 @@ typedef struct GemmParams {
 	/* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 	int chains;
 	int blocks;              /* winograd: parts of a tile's images; 0: as winograd_block says */
+	int span;                /* winograd: points of a row of a tile; 0: 6 */
 	/* words and numbers of tune.def that all rows write and read alike */
 	int threads;             /* that take part in the group's kernels, at most; 0: all */
 	int ahead, fetch, stream;
@@ -343,6 +344,9 @@ GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 /* Steps by which panels of so many bytes in all are fetched ahead: where they come from beyond L2 and few rows go over
  * each. Not where each row of pixels goes over all of a filter: it is fetched in vain from the second on. */
 int gemm_ahead(const Graph *g, const GemmParams *p, int64_t rows, int64_t bytes);
+/* Steps of a panel from beyond L2 that are asked for before their turn where its tiles take it in parts: the first of
+ * these would wait for memory, which those behind it leave idle. */
+int gemm_fetched(const GemmParams *p);
 /* Is the product one piece, so that each panel is met once, and transposed on its way into panels? */
 bool gemm_owns(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 GemmParams gemm_tile(int lanes);                       /* the register tile that fills the registers; nothing else */

@@ -234,6 +234,14 @@ gemm_ahead(const Graph *g, const GemmParams *p, int64_t rows, int64_t bytes)
 	return rows <= FEW && bytes >= b->l2 / 2 ? (int)(b->ahead / F32(p->nv * p->lanes)) : 0;
 }
 
+int
+gemm_fetched(const GemmParams *p)
+{
+	enum { BYTES = 8 << 10 };
+
+	return BYTES / (int)F32(p->nv * p->lanes);
+}
+
 /* A small tile waits for its own additions: rows of the product, vectors of the default tile. */
 int
 gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)

@@ -11,14 +11,11 @@
  * Bits: sums run over taps and channels in the direct kernel's order, and products with the border's zeros are added.
  * Refused (why_not): groups of channels, other types, operands made on their way. */
 #include "algo.h"
+#include <math.h>
 
 /* Rows of a block at most, steps of the sum that stay in L1: of the shape alone, as sums go on from block to block. A
  * line of memory between the rows that are gathered, so that a tile's do not meet in one set of L1. */
 enum { ROWS = 256, STEPS = 128, APART = 64 };
-
-/* Bytes of a panel from beyond L2 that are asked for before their turn: the first tile of a block's steps would wait
- * for memory while those behind it leave it idle. */
-enum { FETCHED = 8 << 10 };
 
 typedef struct Lowered {
 	Window at;
@@ -79,7 +76,8 @@ gathered(const Graph *g, const Op *op, const GemmParams *p)
 /* Seconds: the products, the filter from beyond L2, a copy written and read. Measured beside each other on one image:
  * this reaches two thirds of the machine's rate, tiles of a row of few pixels half of it, those of a filter of several
  * columns, whose borders are tiles of their own, a third; Winograd's products of few tiles half, and its filter is that
- * of 36 points. */
+ * of 36 points. Beside Winograd's of 16 points, which asks for its filter ahead too: of products and memory what takes
+ * longer. */
 static double
 time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 {
@@ -87,8 +85,11 @@ time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *bes
 	double filter = (double)type_bytes(val_type(g, op->in[1])), flops = op_flops(g, op), other;
 	double own = flops / (0.65 * r->products) + (filter + 2 * (double)gathered(g, op, p)) / r->bytes;
 
+	if (best->span)
+		return (fmax(flops / r->products, filter / r->bytes) + 2 * (double)gathered(g, op, p) / r->bytes)
+		       / fmax(best->algo->work(g, op, best) / r->products, (double)gemm_panels(g, op, best) / r->bytes);
 	if (best->algo->work)
-		other = 2 * best->algo->work(g, op) / r->products + (double)gemm_panels(g, op, best) / r->bytes;
+		other = 2 * best->algo->work(g, op, best) / r->products + (double)gemm_panels(g, op, best) / r->bytes;
 	else
 		other = (window_of(g, op).k[1] > 1 ? 3 : 2) * flops / r->products + filter / r->bytes;
 	return own / other;
@@ -121,7 +122,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->panel_outer = p->pack = true;
 	Lowered l = lowered_of(g, op, p);
 
-	p->ahead = type_bytes(val_type(g, op->in[1])) >= machine_of(g)->budget.l2 / 2 ? FETCHED / (int)F32(l.nr) : 0;
+	p->ahead = type_bytes(val_type(g, op->in[1])) >= machine_of(g)->budget.l2 / 2 ? gemm_fetched(p) : 0;
 	return l.C > 1 && l.OW * o->axis[0].n < SHORT && l.rows >= FEW && l.rows <= l.columns;
 }
 
@@ -137,8 +138,9 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 static double
-work(const Graph *g, const Op *op)
+work(const Graph *g, const Op *op, const GemmParams *p)
 {
+	(void)p;
 	return op_flops(g, op);
 }
 

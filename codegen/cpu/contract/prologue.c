@@ -184,7 +184,7 @@ prologue_price(const Graph *g, const Op *op, int k, const GemmParams *p, DType h
 	if (half != DT_none && !engine_pairs(p) && !p->algo->widens)
 		return;
 	switch (prologue_way(g, op, p, k)) {
-	case PROLOGUE_TILES: r->times = p->algo->loads(g, op, k); break;
+	case PROLOGUE_TILES: r->times = p->algo->loads(g, op, p, k); break;
 	case PROLOGUE_BAND:
 		if (op->kind == OP_conv2d_dw && k == 0)
 			r->times =

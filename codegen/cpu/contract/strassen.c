@@ -118,8 +118,9 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 }
 
 static double
-work(const Graph *g, const Op *op)
+work(const Graph *g, const Op *op, const GemmParams *p)
 {
+	(void)p;
 	return 7 * op_flops(g, op) / 8;
 }
 

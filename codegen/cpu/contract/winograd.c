@@ -1,5 +1,5 @@
 /* winograd.c: 3x3 and 5x5 convolutions of stride 1 in all three directions by Winograd F(4x4, 3x3) and F(2x2, 5x5): a
- * quarter of the multiplications, 9 of 25.
+ * quarter of the multiplications, 9 of 25. Of few pixels and a filter that is kept, F(2x2, 3x3): 16 points (`span=4`).
  *
  * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, a vector of channels at least
  * (why_not).
@@ -19,6 +19,7 @@
  * largest at most. Sums over rows of tiles are made of blocks of SUM_BLOCK rows, or the transform back, which takes
  * differences of large sums, would show their rounding. */
 #include "winograd.h"
+#include <math.h>
 
 /* ---------------------------------------------------------------- memory */
 static int64_t
@@ -61,21 +62,23 @@ scratch(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 static double
-loads(const Graph *g, const Op *op, int k)
+loads(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
-	Shape s = winograd_shape(g, op);
+	Shape s = winograd_shape(g, op, p);
 
-	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)POINTS / (s.tile * s.tile);
+	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)s.points / (s.tile * s.tile);
 }
 
 static double
-work(const Graph *g, const Op *op)
+work(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Shape s = winograd_shape(g, op);
-	double products = 2.0 * POINTS * (double)s.rows * (double)(s.C * ceil_div(s.K, 8) * 8);
+	Shape s = winograd_shape(g, op, p);
+	double products = 2.0 * s.points * (double)s.rows * (double)(s.C * ceil_div(s.K, 8) * 8);
 
 	/* transforms, in FMAs that would take their time: some 300 for each element of a tile, 400 for each
-	 * weight */
+	 * weight; of few points, whose weights are kept, 100 for each element */
+	if (p->span)
+		return products + (double)s.rows * (double)(s.C + s.K) * 100;
 	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
 }
 
@@ -112,6 +115,40 @@ filter_fits(const Type *w)
 	return w->axis[2].n == w->axis[3].n && (w->axis[2].n == 3 || w->axis[2].n == 5);
 }
 
+/* Of so many points a row: the products, while weights that are kept come from memory. */
+static double
+seconds_of(const Graph *g, const Op *op, GemmParams p, int span, double *bytes)
+{
+	const Rates *r = &machine_of(g)->budget.rates;
+
+	p.span = span;
+	Shape s = winograd_shape(g, op, &p);
+	double weights = (double)s.points * (double)(s.C * s.K);
+
+	*bytes = 4 * weights;
+	return fmax(2 * weights * (double)s.rows / r->products, *bytes / r->bytes);
+}
+
+/* Of few pixels the weights of 36 points take longer to come than the products of 16 points, which has more tiles. Not
+ * where weights stay in L2 and its three kernels are what costs, nor where they take longer than direct products. */
+static void
+offer_span(const Graph *g, const Op *op, const PlanCx *cx, GemmParams *p)
+{
+	const Budget *b = &machine_of(g)->budget;
+	Shape s = winograd_shape(g, op, p);
+	double bytes, more;
+
+	if (!cx->prepacked || s.side != 3 || s.dw
+	    || seconds_of(g, op, *p, SHORT_SPAN, &bytes) >= seconds_of(g, op, *p, SPAN, &more)
+	    || bytes < (double)b->l2 || bytes / b->rates.bytes >= op_flops(g, op) / b->rates.products)
+		return;
+	p->span = SHORT_SPAN;
+	if (p->lanes == 16 && p->nv == 4) {
+		p->mr = 12;
+		p->nv = 2;
+	}
+}
+
 static bool
 offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
 {
@@ -123,7 +160,8 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->algo = row;
 	if (!filter_fits(w))
 		return false;
-	Shape s = winograd_shape(g, op);
+	offer_span(g, op, cx, p);
+	Shape s = winograd_shape(g, op, p);
 
 	bool whole = s.C % 8 == 0 && s.K % 8 == 0;
 
@@ -131,8 +169,10 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 		return false;
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
-	if (op->kind != OP_conv2d_dw)
-		p->ahead = gemm_ahead(g, p, s.rows, F32(POINTS * s.C * s.K));
+	if (p->span)
+		p->ahead = gemm_fetched(p);
+	else if (op->kind != OP_conv2d_dw)
+		p->ahead = gemm_ahead(g, p, s.rows, F32(s.points * s.C * s.K));
 	return true;
 }
 
@@ -153,8 +193,11 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 		return "stride and dilation are not 1";
 	if (c.at.pad[0] != c.at.pad[1] || c.at.pad[0] >= c.at.k[0])
 		return "padding differs between the axes or is as wide as the filter";
-	Shape s = winograd_shape(g, op);
 	int lanes = cx->arch->vector_bytes / 4;
+
+	if (p->span && (c.at.k[0] != 3 || op->kind == OP_conv2d_dw))
+		return "4 points of a row are for 3x3 filters, forward and in the image";
+	Shape s = winograd_shape(g, op, p);
 
 	if (p->lanes != lanes && (lanes != 16 || p->lanes != 8))
 		return arena_printf(g->arena, "its transforms work on vectors of %d, and not of %d", lanes, p->lanes);
@@ -177,7 +220,7 @@ work_and_memory(const Graph *g, const Op *op, const GemmParams *p)
 	const Rates *r = &machine_of(g)->budget.rates;
 	double byte_costs = r->products / r->bytes; /* operations in the time that memory takes for a byte */
 
-	return work(g, op) + byte_costs * 2.0 * (double)all_bytes(g, op, p);
+	return work(g, op, p) + byte_costs * 2.0 * (double)all_bytes(g, op, p);
 }
 
 /* In operations of the products that best has: those of 16 bits are twice as fast as those of f32, which it takes.
@@ -187,14 +230,14 @@ work_beside(const Graph *g, const Op *op, const GemmParams *p, const GemmParams 
 {
 	if (engine_pairs(best))
 		return 2 * work_and_memory(g, op, p);
-	return winograd_shape(g, op).tile < TILE_MOST ? work_and_memory(g, op, p) : work(g, op);
+	return winograd_shape(g, op, p).side > 3 ? work_and_memory(g, op, p) : work(g, op, p);
 }
 
 /* It must promise a fifth of the time. */
 static double
 time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 {
-	Shape s = winograd_shape(g, op);
+	Shape s = winograd_shape(g, op, p);
 
 	return 1.25 * work_beside(g, op, p, best) / direct_work(&s, engine_pairs(best));
 }
@@ -202,12 +245,12 @@ time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *bes
 static const char *
 dear(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 {
-	Shape s = winograd_shape(g, op);
+	Shape s = winograd_shape(g, op, p);
 	double direct = direct_work(&s, engine_pairs(best));
 
-	if (!engine_pairs(best) || work(g, op) * 1.25 > direct)
+	if (!engine_pairs(best) || work(g, op, p) * 1.25 > direct)
 		return arena_printf(g->arena, "transforms cost what the products save: %.2f of the direct work",
-			(engine_pairs(best) ? work(g, op) : work_beside(g, op, p, best)) / direct);
+			(engine_pairs(best) ? work(g, op, p) : work_beside(g, op, p, best)) / direct);
 	return arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its "
 	                              "workspace's way through memory %.2f of the direct work",
 		work_beside(g, op, p, best) / direct);
@@ -216,11 +259,11 @@ dear(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 static const char *
 chosen(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Shape s = winograd_shape(g, op);
+	Shape s = winograd_shape(g, op, p);
 
 	return arena_printf(g->arena, "Winograd F(%dx%d, %dx%d): %.2f of the direct work with its transforms, "
 	                              "%.1f MiB of workspace", s.tile, s.tile, s.side, s.side,
-		work(g, op) / direct_work(&s, false), (double)all_bytes(g, op, p) / 1048576);
+		work(g, op, p) / direct_work(&s, false), (double)all_bytes(g, op, p) / 1048576);
 }
 
 /* Where a second operand of f32 is rounded: as the weights' tiles are cut (weights_at). */
@@ -248,12 +291,14 @@ facts(const Graph *g, const Op *op, const PlanCx *cx, Facts *f)
 static void
 write(const GemmParams *p, Params *q)
 {
+	q->cpu_winograd.span = p->span ? p->span : SPAN;
 	q->cpu_winograd.blocks = p->blocks;
 }
 
 static void
 read(const Params *q, GemmParams *p)
 {
+	p->span = q->cpu_winograd.span == SPAN ? 0 : (int)q->cpu_winograd.span;
 	p->blocks = q->cpu_winograd.blocks;
 }
 

@@ -3,7 +3,7 @@
 #define CODEGEN_CPU_WINOGRAD_H
 #include "algo.h"
 
-enum { SPAN = 6, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SOURCES = 8, AHEAD = 4 };
+enum { SPAN = 6, POINTS = SPAN * SPAN, SHORT_SPAN = 4, PLANE_CHUNK = 2048, IMAGES = 4, SOURCES = 8, AHEAD = 4 };
 enum { TILE_MOST = 4, SIDE_MOST = 5 };
 enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
 
@@ -14,6 +14,7 @@ typedef struct Shape {
 	int64_t H, W, C;
 	int64_t OH, OW, K;   /* what is made in tiles (the output's gradient, for the weights') */
 	int side, tile;      /* of the filter, 3 or 5; of a tile, 4 or 2 pixels */
+	int span, points;    /* points of a row, SPAN or SHORT_SPAN; in all */
 	int64_t pad, th, tw; /* of the overlapping tiles, rows and columns of tiles */
 	int64_t rows;        /* of the products, of a full batch */
 	bool transposed;         /* taps in opposite order, weights transposed: gradient in x */
@@ -29,12 +30,13 @@ typedef struct Shape {
 typedef void Transform(Emit *e, const V *in, V *out);
 Transform winograd_data, winograd_weights, winograd_pixels, winograd_gradient, winograd_taps; /* of 3x3 filters */
 Transform winograd_weights5, winograd_pixels2, winograd_gradient2, winograd_taps5; /* of 5x5, in tiles of 2x2 */
+Transform winograd_data4, winograd_weights4, winograd_pixels4; /* of 3x3, in tiles of 2x2, SHORT_SPAN points a row */
 /* n x n elements to m x m. */
 void winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out);
 
 /* ---- winograd_shape.c: what follows from the group's shape, its parameters and the machine */
 /* Without what winograd_split adds for a kernel that is emitted. */
-Shape winograd_shape(const Graph *g, const Op *op);
+Shape winograd_shape(const Graph *g, const Op *op, const GemmParams *p);
 Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);
 /* Bytes from one point to the next: of `count` elements each; of the weights. */
 int64_t winograd_point(int64_t count);

@@ -88,9 +88,11 @@ image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, 
 		  tail = s->K % e->W && !b->raw_tile ? mask_below(e, i_sub(e, columns, c)) : NULL;
 		Mem from = mem_part(e, &b->from, i_add(e, i_sub(e, t->first, b->first), image), c);
 
-		for (int i = 0; i < POINTS; i++)
+		for (int i = 0; i < s->points; i++)
 			m[i] = vec_load(e, mem_at(e, &from, k64(e, i)), NULL);
-		winograd_square(e, s->side == 3 ? winograd_pixels : winograd_pixels2, SPAN, s->tile, m, y);
+		Transform *f = s->span < SPAN ? winograd_pixels4 : s->side == 3 ? winograd_pixels : winograd_pixels2;
+
+		winograd_square(e, f, s->span, s->tile, m, y);
 		for (int i = 0; i < s->tile; i++)
 			for (int j = 0; j < s->tile; j++) {
 				V a = mask[0][i], f = mask[1][j],
@@ -263,7 +265,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 			V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
 
 			LOOP(&e, kb, kb0, kb1, 1) {
-				TIMES(&e, point, POINTS) TILES(&e, lo, count, rows, p->mr)
+				TIMES(&e, point, s->points) TILES(&e, lo, count, rows, p->mr)
 					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
 					          mem_at(&e, &B, point, kb), mem_at(&e, &m, point, lo), NULL, NULL,
 					          strides, NULL);

@@ -47,7 +47,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 			}
 		}
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = POINTS * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->points * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
 /* Sums over all rows. Task: a point and a panel of columns. */
@@ -89,7 +89,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 			}
 		}
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = POINTS * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->points * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
 /* The gradients of the taps from those at 36 points. */
@@ -135,8 +135,8 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	           .W = s.W,
 	           .C = s.C,
 	           .pad = s.pad,
-	           .size = SPAN,
-	           .f = winograd_data,
+	           .size = s.span,
+	           .f = s.span < SPAN ? winograd_data4 : winograd_data,
 	           .src = half ? -1 : abuf,
 	           .made = op->in[0],
 	           .part = "tiles"};
@@ -148,7 +148,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	Epilogue epi;
 
 	gemm_epilogue(gc, op, p, &epi);
-	gc->flops_less = op_flops(gc->g, op) - 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
+	gc->flops_less = op_flops(gc->g, op) - 2.0 * s.points * (double)s.rows * (double)(s.C * s.K);
 	for (int i = 0; i < nws; i++) {
 		if (i == 0 && !s.dw) {
 			ws[0] = panels_at(gc);

@@ -153,6 +153,36 @@ winograd_taps5(Emit *e, const V *m, V *g)
 	g[4] = fma_k(e, s1, Q1 * Q1, fma_k(e, s2, Q2 * Q2, m[5]));
 }
 
+/* Filters of three taps in tiles of two pixels, at 0, +-1 and infinity: four pixels to four points. */
+void
+winograd_data4(Emit *e, const V *d, V *r)
+{
+	r[0] = sub(e, d[0], d[2]);
+	r[1] = add(e, d[1], d[2]);
+	r[2] = sub(e, d[2], d[1]);
+	r[3] = sub(e, d[1], d[3]);
+}
+
+/* Three taps to four points. */
+void
+winograd_weights4(Emit *e, const V *g, V *r)
+{
+	V even = times(e, add(e, g[0], g[2]), 0.5);
+
+	r[0] = g[0];
+	r[1] = fma_k(e, g[1], 0.5, even);
+	r[2] = fma_k(e, g[1], -0.5, even);
+	r[3] = g[2];
+}
+
+/* Four points to two pixels. */
+void
+winograd_pixels4(Emit *e, const V *m, V *y)
+{
+	y[0] = add(e, m[0], add(e, m[1], m[2]));
+	y[1] = sub(e, sub(e, m[1], m[2]), m[3]);
+}
+
 /* n x n elements to m x m: f over columns, then over rows. */
 void
 winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out)

@@ -4,7 +4,7 @@
 #include "winograd.h"
 
 Shape
-winograd_shape(const Graph *g, const Op *op)
+winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	Window at = window_of(g, op);
@@ -20,7 +20,9 @@ winograd_shape(const Graph *g, const Op *op)
 	s.n = x->axis[0];
 	s.C = x->axis[1].n, s.H = x->axis[2].n, s.W = x->axis[3].n;
 	s.K = o->axis[1].n, s.OH = o->axis[2].n, s.OW = o->axis[3].n;
-	s.tile = SPAN + 1 - s.side;
+	s.span = p->span ? p->span : SPAN;
+	s.points = s.span * s.span;
+	s.tile = s.span + 1 - s.side;
 	s.pad = s.transposed ? s.side - 1 - at.pad[0] : at.pad[0];
 	s.th = ceil_div(s.OH, s.tile), s.tw = ceil_div(s.OW, s.tile);
 	s.rows = s.th * s.tw * s.n.n;
@@ -56,7 +58,7 @@ block_rows(const Graph *g, const Shape *s, const GemmParams *p)
 {
 	int64_t panel = machine_of(g)->vector_bytes == 64 ? 64 : 16, nr = s->K < panel ? s->K : panel;
 
-	return machine_of(g)->budget.l2 / F32(POINTS * (s->C + nr));
+	return machine_of(g)->budget.l2 / F32(s->points * (s->C + nr));
 }
 
 /* Tiles of a block that has all images of each, where there are few images and L3 keeps the weights, which each block
@@ -72,7 +74,9 @@ winograd_block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
 		return 1;
 	if (tiles > all / TASKS)
 		tiles = all / TASKS;
-	return tiles * n < FEWEST || POINTS * winograd_weights_point(s, p) > machine_of(g)->budget.l3 / 3 ? 1 : tiles;
+	bool few = tiles * n < FEWEST || s->points * winograd_weights_point(s, p) > machine_of(g)->budget.l3 / 3;
+
+	return few ? 1 : tiles;
 }
 
 /* Images of a block of winograd_block_tiles' tiles; 0: too few to pay. Of the shape and the machine alone: images of a
@@ -93,7 +97,7 @@ winograd_block(const Graph *g, const Shape *s, const GemmParams *p)
 Shape
 winograd_split(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Shape s = winograd_shape(g, op);
+	Shape s = winograd_shape(g, op, p);
 
 	s.block = winograd_block(g, &s, p);
 	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
@@ -106,10 +110,10 @@ WinogradRegions
 winograd_workspace(const Shape *s, const GemmParams *p)
 {
 	Layout l = {.unit = 4};
-	WinogradRegions r = {.weights = layout_take(&l, POINTS * winograd_weights_point(s, p))};
+	WinogradRegions r = {.weights = layout_take(&l, s->points * winograd_weights_point(s, p))};
 
-	r.tiles = layout_take(&l, s->block ? 0 : POINTS * winograd_point(s->rows * s->C));
-	r.products = layout_take(&l, s->block ? 0 : POINTS * winograd_point(s->rows * s->K));
+	r.tiles = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->C));
+	r.products = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->K));
 	r.bytes = l.bytes;
 	return r;
 }
@@ -123,8 +127,8 @@ winograd_memory(const Shape *s, const GemmParams *p)
 
 	if (!rows)
 		return r;
-	r.tiles = layout_take(&l, POINTS * winograd_point(rows * s->C));
-	r.products = layout_take(&l, POINTS * winograd_point(rows * p->nv * p->lanes));
+	r.tiles = layout_take(&l, s->points * winograd_point(rows * s->C));
+	r.products = layout_take(&l, s->points * winograd_point(rows * p->nv * p->lanes));
 	r.bytes = l.bytes;
 	return r;
 }

@@ -25,7 +25,8 @@ weights_at(Emit *e, const Shape *s, V from, V at, V tail, V *u)
 			g[i] = round_half(e, g[i], s->rounded, true);
 	}
 	e->mask = mask;
-	winograd_square(e, s->side == 3 ? winograd_weights : winograd_weights5, s->side, SPAN, g, u);
+	winograd_square(e, s->span < SPAN ? winograd_weights4 : s->side == 3 ? winograd_weights : winograd_weights5,
+	                s->side, s->span, g, u);
 }
 
 /* Lanes that are among `left`; NULL: all are, as `n` is whole vectors. */
@@ -43,7 +44,7 @@ panel_rows(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, const
 		V at = i_add(e, i_mul_k(e, i_add(e, c0, c), s->K), i_add(e, k0, k)), u[POINTS];
 
 		weights_at(e, s, from, at, tail_of(e, s->K, i_sub(e, columns, k)), u);
-		for (int i = 0; i < POINTS; i++)
+		for (int i = 0; i < s->points; i++)
 			vec_store(e, mem_at(e, to, k64(e, i), c, k), u[i], NULL);
 	}
 }
@@ -61,10 +62,10 @@ panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V 
 			V at = i_add(e, i_mul_k(e, i_add(e, i_add(e, k0, k), j), s->C), c0), u[POINTS];
 
 			weights_at(e, s, from, at, tail_of(e, s->C, left), u);
-			for (int i = 0; i < POINTS; i++)
+			for (int i = 0; i < s->points; i++)
 				vec_store(e, mem_at(e, &block, k64(e, i), j), u[i], NULL);
 		}
-		TIMES(e, i, POINTS) {
+		TIMES(e, i, s->points) {
 			V args[5] = {mem_at(e, &block, i), k64(e, F32(w)), k64(e, w), mem_at(e, to, i, NULL, k),
 			             k64(e, F32(nr))};
 
@@ -90,7 +91,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 		Mem panels = mem_axes(&e, buffer(&e, dst), BY(F32(height * nr)), BY(F32(nr))); /* of the first point */
 
 		if (s->transposed) {
-			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
+			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(s->points * w * w)));
 			LLVMSetAlignment(tile, 64);
 		}
 		TASKS(&e, t) {
@@ -203,8 +204,8 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		for (int i = 0; i < c->size * c->size; i++)
 			prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul_k(e, i_add(e, off[i], next), c->width[k])),
 			         2);
-	winograd_square(e, c->f, c->size, SPAN, in, r);
-	for (int i = 0; i < POINTS; i++)
+	winograd_square(e, c->f, c->size, s->span, in, r);
+	for (int i = 0; i < s->points; i++)
 		vec_store(e, mem_at(e, &to, k64(e, i), number), r[i], tail);
 	for (int i = 0; i < (image ? 2 : 1); i++)
 		loop_close(e);
@@ -227,7 +228,7 @@ winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		/* half lines of 36 streams would each go to memory by themselves */
-		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul && s->w == 16 &&
+		e.stream = s->points * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul && s->w == 16 &&
 		           c->C % s->w == 0;
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), plane = i_mul_k(&e, extent(&e, s->n), c->C);
 		Mem to = mem_axes(&e, buffer(&e, c->dst), OF(0), BY(4)); /* [tile][number of the plane] */
