@@ -90,9 +90,9 @@ image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, 
 
 		for (int i = 0; i < s->points; i++)
 			m[i] = vec_load(e, mem_at(e, &from, k64(e, i)), NULL);
-		Transform *f = s->span < SPAN ? winograd_pixels4 : s->side == 3 ? winograd_pixels : winograd_pixels2;
+		Transform *back = s->span < SPAN ? winograd_pixels4 : s->side == 3 ? winograd_pixels : winograd_pixels2;
 
-		winograd_square(e, f, s->span, s->tile, m, y);
+		winograd_square(e, back, s->span, s->tile, m, y);
 		for (int i = 0; i < s->tile; i++)
 			for (int j = 0; j < s->tile; j++) {
 				V a = mask[0][i], f = mask[1][j],
