@@ -129,7 +129,7 @@ seconds_of(const Graph *g, const Op *op, GemmParams p, int span, double *bytes)
 	return fmax(2 * weights * (double)s.rows / r->products, *bytes / r->bytes);
 }
 
-/* Of few pixels the weights of 36 points take longer to come than the products of 16 points, which has more tiles. Not
+/* Of few pixels the weights of 36 points take longer to come than the products at 16 points, of more tiles. Not
  * where weights stay in L2 and its three kernels are what costs, nor where they take longer than direct products. */
 static void
 offer_span(const Graph *g, const Op *op, const PlanCx *cx, GemmParams *p)

@@ -1,4 +1,4 @@
-/* winograd_back.c: products at 36 points back to pixels, and the kernel that has all three steps in a thread's memory.
+/* winograd_back.c: products at the points back to pixels, and the kernel that has all three steps in a thread's memory.
  *
  * In: products, or what they are computed from.   Out: tiles of pixels, on which the group's epilogue runs. */
 #include "winograd.h"

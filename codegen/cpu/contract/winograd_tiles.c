@@ -1,14 +1,14 @@
-/* winograd_tiles.c: kernels that bring weights and overlapping tiles of an image to the 36 points.
+/* winograd_tiles.c: kernels that bring weights and overlapping tiles of an image to the points, 36 or 16.
  *
- * In: buffers, or operands that the kernel makes (prologue.c).   Out: weights in panels, tiles as rows of 36
+ * In: buffers, or operands that the kernel makes (prologue.c).   Out: weights in panels, tiles as rows of as many
  * products. */
 #include "winograd.h"
 
 enum { DEEPEST = 16 };
 
 /* ---------------------------------------------------------------- weights */
-/* The taps of row c (of the summed axis, or transposed: of the columns), W neighbours along k, to 36 points; at: of the
- * first tap, in elements; tail: lanes that exist, NULL: all. */
+/* The taps of row c (of the summed axis, or transposed: of the columns), W neighbours along k, to the points; at: of
+ * the first tap, in elements; tail: lanes that exist, NULL: all. */
 static void
 weights_at(Emit *e, const Shape *s, V from, V at, V tail, V *u)
 {
