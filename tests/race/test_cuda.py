@@ -161,9 +161,9 @@ with tempfile.TemporaryDirectory() as at:
                                                               "columns{m=,n=,ahead=}"}, forms)
     tried = others_race("convolutions of small groups", {"conv2d", "conv2d.dw"}, 6, "--allow-reassociation")
     forms = {re.sub(r"\d+", "", k) for list_ in tried.values() for k in list_}
-    expect("they have their parameters", {"depthwise{pixels=}", "depthwise{pixels=,vec=}", "depthwise{pixels=,taps=}",
-                                          "depthwise{pixels=,lanes=}"} < forms
-           and "depthwise{pixels=4}" in tried["conv2d"], tried)
+    expect("they have their parameters", {"depthwise{pixels=}", "depthwise{pixels=,vec=}",
+                                          "depthwise{pixels=,pieces=,taps=}", "depthwise{pixels=,pieces=,lanes=}"}
+           < forms and "depthwise{pixels=4}" in tried["conv2d"], tried)
     shutil.copy(os.path.join(here, "..", "tune", "tiny.net"), net)
 
     # here: a device that is simulated, or none
