@@ -189,11 +189,12 @@ matmul_steps(const Mat *m, const GemmParams *p)
 {
 	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
 	bool fits = matmul_block(m, p) * m->n <= SUMS;
+	int lines = matmul_lines(m, p);
 
 	if (p->own)
 		return m->k < OWN_STEPS ? m->k : OWN_STEPS;
-	if (matmul_lines(m, p))
-		return matmul_lines(m, p);
+	if (lines)
+		return lines;
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 

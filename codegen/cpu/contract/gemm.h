@@ -344,9 +344,9 @@ GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 /* Steps by which panels of so many bytes in all are fetched ahead: where they come from beyond L2 and few rows go over
  * each. Not where each row of pixels goes over all of a filter: it is fetched in vain from the second on. */
 int gemm_ahead(const Graph *g, const GemmParams *p, int64_t rows, int64_t bytes);
-/* Steps of a panel from beyond L2 that are asked for before their turn where its tiles take it in parts: the first of
- * these would wait for memory, which those behind it leave idle. */
-int gemm_fetched(const GemmParams *p);
+/* p for few rows over panels of so many bytes in all, some steps after the others: high tiles, and panels from beyond
+ * L2 are asked for before their turn, as the first tile would wait for memory, which those behind it leave idle. */
+void gemm_few_rows(const Graph *g, GemmParams *p, int64_t bytes);
 /* Is the product one piece, so that each panel is met once, and transposed on its way into panels? */
 bool gemm_owns(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 GemmParams gemm_tile(int lanes);                       /* the register tile that fills the registers; nothing else */

@@ -234,12 +234,16 @@ gemm_ahead(const Graph *g, const GemmParams *p, int64_t rows, int64_t bytes)
 	return rows <= FEW && bytes >= b->l2 / 2 ? (int)(b->ahead / F32(p->nv * p->lanes)) : 0;
 }
 
-int
-gemm_fetched(const GemmParams *p)
+void
+gemm_few_rows(const Graph *g, GemmParams *p, int64_t bytes)
 {
-	enum { BYTES = 8 << 10 };
+	enum { FETCHED = 8 << 10 };
 
-	return BYTES / (int)F32(p->nv * p->lanes);
+	if (p->lanes == 16 && p->nv == 4) { /* as many panels as threads want, too */
+		p->mr = 12;
+		p->nv = 2;
+	}
+	p->ahead = bytes >= machine_of(g)->budget.l2 / 2 ? FETCHED / (int)F32(p->nv * p->lanes) : 0;
 }
 
 /* A small tile waits for its own additions: rows of the product, vectors of the default tile. */

@@ -114,15 +114,11 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	if (best->engine != ENGINE_FMA || cx->half != DT_none || !gemm_possible(g, op) || gemm_groups(op) != 1)
 		return false;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
-	if (p->lanes == 16 && p->nv == 4) { /* as many panels as threads want, and high tiles */
-		p->mr = 12;
-		p->nv = 2;
-	}
+	gemm_few_rows(g, p, type_bytes(val_type(g, op->in[1])));
 	p->algo = row;
 	p->panel_outer = p->pack = true;
 	Lowered l = lowered_of(g, op, p);
 
-	p->ahead = type_bytes(val_type(g, op->in[1])) >= machine_of(g)->budget.l2 / 2 ? gemm_fetched(p) : 0;
 	return l.C > 1 && l.OW * o->axis[0].n < SHORT && l.rows >= FEW && l.rows <= l.columns;
 }
 

@@ -117,7 +117,7 @@ filter_fits(const Type *w)
 
 /* Of so many points a row: the products, while weights that are kept come from memory. */
 static double
-seconds_of(const Graph *g, const Op *op, GemmParams p, int span, double *bytes)
+seconds_of(const Graph *g, const Op *op, GemmParams p, int span)
 {
 	const Rates *r = &machine_of(g)->budget.rates;
 
@@ -125,28 +125,19 @@ seconds_of(const Graph *g, const Op *op, GemmParams p, int span, double *bytes)
 	Shape s = winograd_shape(g, op, &p);
 	double weights = (double)s.points * (double)(s.C * s.K);
 
-	*bytes = 4 * weights;
-	return fmax(2 * weights * (double)s.rows / r->products, *bytes / r->bytes);
+	return fmax(2 * weights * (double)s.rows / r->products, 4 * weights / r->bytes);
 }
 
 /* Of few pixels the weights of 36 points take longer to come than the products at 16 points, of more tiles. Not
  * where weights stay in L2 and its three kernels are what costs, nor where they take longer than direct products. */
-static void
-offer_span(const Graph *g, const Op *op, const PlanCx *cx, GemmParams *p)
+static bool
+short_span_pays(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p, int64_t bytes)
 {
 	const Budget *b = &machine_of(g)->budget;
-	Shape s = winograd_shape(g, op, p);
-	double bytes, more;
 
-	if (!cx->prepacked || s.side != 3 || s.dw
-	    || seconds_of(g, op, *p, SHORT_SPAN, &bytes) >= seconds_of(g, op, *p, SPAN, &more)
-	    || bytes < (double)b->l2 || bytes / b->rates.bytes >= op_flops(g, op) / b->rates.products)
-		return;
-	p->span = SHORT_SPAN;
-	if (p->lanes == 16 && p->nv == 4) {
-		p->mr = 12;
-		p->nv = 2;
-	}
+	return cx->prepacked && op->kind != OP_conv2d_dw && conv_filter(g, op)->axis[2].n == 3 && bytes >= b->l2
+	       && seconds_of(g, op, *p, SHORT_SPAN) < seconds_of(g, op, *p, SPAN)
+	       && (double)bytes / b->rates.bytes < op_flops(g, op) / b->rates.products;
 }
 
 static bool
@@ -160,18 +151,20 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->algo = row;
 	if (!filter_fits(w))
 		return false;
-	offer_span(g, op, cx, p);
 	Shape s = winograd_shape(g, op, p);
+	int64_t fewer = F32(SHORT_SPAN * SHORT_SPAN * s.C * s.K);
 
+	if (short_span_pays(g, op, cx, p, fewer)) {
+		p->span = SHORT_SPAN;
+		gemm_few_rows(g, p, fewer);
+	}
 	bool whole = s.C % 8 == 0 && s.K % 8 == 0;
 
 	if (!whole && (s.C < FEWEST || s.K < FEWEST))
 		return false;
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
-	if (p->span)
-		p->ahead = gemm_fetched(p);
-	else if (op->kind != OP_conv2d_dw)
+	if (!p->span && op->kind != OP_conv2d_dw)
 		p->ahead = gemm_ahead(g, p, s.rows, F32(s.points * s.C * s.K));
 	return true;
 }
