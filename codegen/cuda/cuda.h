@@ -98,6 +98,7 @@ Scope cu_scope_open(Cuda *c, const char *fmt, ...) __attribute__((format(printf,
 void cu_scope_close(Cuda *c, Scope s);
 /* cu_kernel_close, of a kernel that moves `bytes` to find what the next one reads, which then moves `less` */
 void cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double less);
+void cu_kernel_turns(Cuda *c, double turns);            /* of the kernel that was closed last: CuFunction.turns */
 Scope cu_loop_open(Cuda *c, const char *count, Ix *i);  /* i from 0 to below count */
 const char *cu_fresh(Cuda *c, char letter);             /* v7 */
 /* a variable for a text, one in a scope */
@@ -191,8 +192,6 @@ const char *cu_depthwise_misfit(const Graph *g, const Op *op, const SelectCx *cx
 int64_t cu_depthwise_workspace(const Graph *g, const Op *op, const Params *p);
 /* the kernel before a gradient in weights: sums of pieces of the pixels */
 void cu_depthwise_emit(Cuda *c, const Op *op);
-/* How often the loop over pixels of its kernel `what` turns (CuFunction.what); 0: it is another. */
-double cu_depthwise_turns(const Graph *g, const Op *op, const char *what);
 /* the sum of these pieces at ix; false: there are none */
 bool cu_depthwise_pieces(Cuda *c, const Op *op, const Ix *ix, Cell *x);
 

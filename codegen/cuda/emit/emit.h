@@ -13,6 +13,7 @@ typedef struct CuFunction {
 	int32_t block, shared, part;
 	int32_t team;                   /* blocks that wait for each other: a launch has whole teams; 1: none does */
 	int32_t beside;                 /* blocks that share a multiprocessor's registers; 0: as KERNEL, KERNEL2 */
+	double turns;                   /* of a thread's loop over pixels, for forecasts; 0: it has none, or others */
 } CuFunction;
 /* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
 typedef struct CuProgram {

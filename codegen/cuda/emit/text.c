@@ -721,6 +721,12 @@ cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double 
 }
 
 void
+cu_kernel_turns(Cuda *c, double turns)
+{
+	c->p->fn.at[c->gk->k.at[c->gk->k.n - 1].fn].turns = turns;
+}
+
+void
 cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff)
 {
 	Arena *a = c->p->a;

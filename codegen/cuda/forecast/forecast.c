@@ -613,7 +613,8 @@ rows_work(Work *w, const Graph *g, const KernelRec *k)
 			red = &g->op.at[i];
 	const Type *t = red ? val_type(g, red->in[0]) : NULL;
 	int inner = t ? cu_inner_axis(t) : -1;
-	bool *seen = calloc(g->val.n, sizeof *seen);
+	Arena *a = arena_new();
+	bool *seen = arena_array(a, bool, g->val.n);
 
 	for (uint32_t i = first; inner >= 0 && i < last; i++) {
 		const Op *op = &g->op.at[i];
@@ -623,20 +624,18 @@ rows_work(Work *w, const Graph *g, const KernelRec *k)
 			const Type *of = val_type(g, v);
 			const Op *by = val_op(g, v);
 			bool own = by && by->group == k->group, whole = type_same_place(of, t);
-			int bytes = dtype_info[of->dtype].bytes;
+			int bytes = dtype_info[of->dtype].bytes, along = cu_inner_axis(of);
 
 			if (seen[v.id] || (own && !val_is_stored(g, v)))
 				continue;
 			seen[v.id] = true;
 			w->row_read += !own && whole ? bytes : 0;
 			w->row_stored += own && whole ? bytes : 0;
-			int along = cu_inner_axis(of);
-
 			w->row_beside +=
 			        !own && !whole && along >= 0 && axis_same(of->axis[along], t->axis[inner]) ? bytes : 0;
 		}
 	}
-	free(seen);
+	arena_free(a);
 	if (w->row_read <= 0)
 		return;
 	w->row = (double)cu_rows_facts(g, red, NULL).K;
@@ -668,7 +667,7 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 			             s.gates * s.h * s.h * dtype_info[s.dt].bytes > w->m->l1.bytes / 2;
 		}
 	}
-	w->pixels = op ? cu_depthwise_turns(g, op, w->f->what) : 0;
+	w->pixels = w->f->turns;
 	if (w->pixels > 0)
 		w->fresh = fmin(1, w->bytes / (turn_bytes(w) * w->pixels * WARP * w->warps * (double)k->rows));
 	w->gemm = op && kernel && !strncmp(w->f->what, kernel, strlen(kernel)) && cu_gemm_parse(kernel, &w->p);

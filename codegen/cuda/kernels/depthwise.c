@@ -10,7 +10,6 @@
  * it loads what all of them meet at once, zeros outside of the image, and only then multiplies. */
 #include "../contract/gemm.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* MOST: channels that a group has on the side that is summed over: their products stand in the text one by one */
@@ -701,21 +700,15 @@ piece_emit(Cuda *c, const Taps *v, const Share *s, Ix block)
 	piece_store(c, v, s, acc, chunk_block, first_tap, piece);
 }
 
-double
-cu_depthwise_turns(const Graph *g, const Op *op, const char *what)
+/* Turns of a thread's loop over the pixels of its piece. */
+static double
+pixel_turns(const Graph *g, const Taps *v, const Share *s)
 {
-	int pieces, near;
+	const Type *out = val_type(g, v->op->in[1]);
+	int64_t near = s->near ? s->near : 1, wide = out->axis[3].n,
+	        units = type_elements(out) / v->channels / wide * ((wide + near - 1) / near);
 
-	if (!small_groups(g, op) ||
-	    sscanf(what, "%d pieces of the pixels, %*d channels and %d pixels", &pieces, &near) != 2)
-		return 0;
-	Taps v = taps_of(g, op);
-	Params p = kernel_of(g, op);
-	Share s = share_of(g, &v, &p);
-	const Type *out = val_type(g, op->in[1]);
-	int64_t wide = out->axis[3].n, units = type_elements(out) / v.channels / wide * ((wide + near - 1) / near);
-
-	return ceil(ceil((double)units / pieces) / s.rows);
+	return ceil(ceil((double)units / (double)s->pieces) / s->rows);
 }
 
 void
@@ -748,5 +741,6 @@ cu_depthwise_emit(Cuda *c, const Op *op)
 	                arena_printf(c->a, "%d pieces of the pixels, %d channels and %d pixels to a thread",
 	                             (int)pieces, s.vec, s.near ? s.near : 1),
 	                blocks, bytes + parts, bytes);
+	cu_kernel_turns(c, pixel_turns(c->g, &v, &s));
 	c->gk->k.at[c->gk->k.n - 1].flops = op_flops(c->g, op);
 }
