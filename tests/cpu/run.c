@@ -21,15 +21,16 @@
  * tiles: bf16; f16 FMAs: f16), and the same modules are compiled for the CPUs that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values
  * are guard bytes, the arena ends at a page that faults, tasks run one by one in a shuffled order. */
-#define main numeric_main
 #include "red.h"
-#include "../numeric/run.c"
-#undef main
+#include "../operators/cases.h"
+#include "../../ir/ref.h"
 #include "harness.h"
 #include "memory.h"
 #include "../../codegen/cpu/cpu.h"
 #include "../../runtime/rt.h"
 #include <malloc.h>
+#include <math.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -648,10 +649,9 @@ run_line(Run *r, const char *line, size_t bytes, const char *arch)
 
 /* Texts or lines of a file. Where several are compiled together, each is gone through twice. */
 typedef void RunOne(Run *r, const char *text, size_t bytes, const char *arch);
-typedef struct Texts { Arena *a; VEC(const char *) at; } Texts;
 
 static void
-run_each(Run *r, RunOne *one, const Texts *t, const char *arch)
+run_each(Run *r, RunOne *one, const Lines *t, const char *arch)
 {
 	for (uint32_t end, i = 0; i < t->at.n; i = end) {
 		end = i + TOGETHER < t->at.n ? i + TOGETHER : t->at.n;
@@ -680,7 +680,7 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 {
 	size_t n;
 	char *text = file_read(path, &n);
-	Texts some = {.a = arena_new()};
+	Lines some = {.a = arena_new()};
 
 	for (char *p = text ? strstr(text, "\nmodule ") : NULL; p;) {
 		char *next = strstr(p + 1, "\nmodule ");
@@ -718,19 +718,12 @@ check_kernels(Run *r, const Target *t)
 static void
 run_cases(Run *r, const char *path, const char *filter, const char *arch)
 {
-	FILE *f = fopen(path, "r");
-	char line[512];
-	Texts some = {.a = arena_new()};
+	Lines all = {.a = arena_new()}, some = {.a = all.a};
 
-	if (!f)
-		die("cannot read %s", path);
-	while (fgets(line, sizeof line, f)) {
-		line[strcspn(line, "\r\n")] = 0;
-		if (line[0] == '#' || line[strspn(line, " \t")] == 0 || strstr(line, "=>") || !strstr(line, filter))
-			continue;
-		vec_push(some.a, &some.at, arena_strdup(some.a, line));
-	}
-	fclose(f);
+	read_lines(&all, path, filter);
+	for (uint32_t i = 0; i < all.at.n; i++)
+		if (!strstr(all.at.at[i], "=>"))
+			vec_push(some.a, &some.at, all.at.at[i]);
 	run_each(r, run_line, &some, arch);
 }
 
