@@ -1,7 +1,7 @@
 /* chosen.c: a part of run.c: which lines of a case file run in which variants where TEST_SOME is set, as the suite does
  * without --long. Each line runs plain; of its other variants the first line of each kind (operator, type of its first
- * operand, attribute wide, variant) and every third behind it, so that no kind is left out. A line counts once it has
- * come to a kernel. */
+ * operand, attribute wide, for kernels alone or not, variant) and every third behind it, so that no kind is left out. A
+ * line counts once it has come to a kernel. */
 static bool chosen_ran;
 static struct { uint64_t kind[4096]; uint32_t lines[4096]; } chosen, chosen_before;
 
@@ -12,8 +12,8 @@ chosen_lines(const char *line, const char *variant)
 	char kind[200];
 	size_t bracket = strcspn(line, "[");
 
-	snprintf(kind, sizeof kind, "%.*s %s %d", (int)(bracket < 100 ? bracket : 100), line, variant,
-	         strstr(line, "wide=true") != NULL);
+	snprintf(kind, sizeof kind, "%.*s %s %d %d", (int)(bracket < 100 ? bracket : 100), line, variant,
+	         strstr(line, "wide=true") != NULL, line_says(line, "kernel"));
 	uint64_t hash = hash_bytes(HASH_START, kind, strlen(kind)) | 1;
 	uint32_t at = (uint32_t)(hash >> 20) % 4096;
 

@@ -1,7 +1,8 @@
 /* run.c: every kernel of the CPU target against the reference evaluator, in process.
  *
- * In: case files in the form of numeric/cases.txt, and a word that names must contain (optional).   Out: a line per
- * failure, the number of runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient,
+ * In: files of cases (../operators) or that folder, and a word that lines must contain (optional); --small or --kernel:
+ * of their lines those for kernels alone are left out, or are all.   Out: a line per failure, the number of runs, exit
+ * 1 if any failed. Each case runs forward, and backward where it has a gradient,
  * composites decomposed all the way but in the first of the variants:
  * composites   those that the target has kernels for, what it refuses decomposed; in f32, bf16 and f16; their operands
  * and results in layouts that the kernels take
@@ -38,7 +39,13 @@
 #define POISON 0xA5
 
 
+/* of the lines of cases those that it says; NULL: all */
+static const char *lines_wanted;
+
 typedef struct Variant { const char *name; bool permute, fuse, composites; int64_t n; uint64_t seed; } Variant;
+
+/* Does what runs now show that an operator has a case large enough for kernels? */
+static bool counts_as_seen = true;
 
 /* Of the run that is going on: type of its operands where the CPU is emulated, the CPU that it stands for;
  * what has run. */
@@ -367,7 +374,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 
 	snprintf(what, sizeof what, "%s, %s", arch, v->name);
 	for (uint32_t i = 0; i < g->op.n; i++)
-		r->seen[g->op.at[i].kind] = true;
+		r->seen[g->op.at[i].kind] |= counts_as_seen;
 	if (v->permute)
 		permute_types(g, &seed);
 	naive_plan(m, t, arch);
@@ -614,6 +621,7 @@ run_line(Run *r, const char *line, size_t bytes, const char *arch)
 	        part = {"composites, batch of 3", false, false, true, 3, 4};
 
 	(void)bytes;
+	counts_as_seen = line_says(line, "kernel");
 	if (emulated.real) {
 		run_emulated_line(r, line, arch);
 		return;
@@ -702,7 +710,7 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 	free(text);
 }
 
-/* Every operator that the target has code for must have run from cases.txt or groups.ir: the cases of numeric/ are too
+/* Every operator that the target has code for must have run from a line with `kernel` or from groups.ir: others are too
  * small to reach whole vectors, tails and pieces. conv2d.dx and its like run in the backward of a case. Left out:
  * derivatives of ew.def, some of which autodiff writes as other operators; loads and stores, which need a module with
  * states (tests/train). */
@@ -712,7 +720,16 @@ check_kernels(Run *r, const Target *t)
 	for (int k = OP_none + 1; k < OP_COUNT; k++)
 		if (t->has_kernel(t, (OpKind)k) && !op_has((OpKind)k, T_STATE) &&
 		    !(op_info[k].ew >= 0 && op_info[k].part) && !r->seen[k])
-			failed(r, op_info[k].name, "no line in tests/cpu/cases.txt");
+			failed(r, op_info[k].name, "no line with `kernel` in tests/operators");
+}
+
+static bool
+is_wanted(const char *line)
+{
+	bool kernel = line_says(line, "kernel");
+
+	return !strstr(line, "=>") && !line_says(line, "reference") &&
+	       (!lines_wanted || kernel == !strcmp(lines_wanted, "--kernel"));
 }
 
 static void
@@ -722,31 +739,46 @@ run_cases(Run *r, const char *path, const char *filter, const char *arch)
 
 	read_lines(&all, path, filter);
 	for (uint32_t i = 0; i < all.at.n; i++)
-		if (!strstr(all.at.at[i], "=>"))
+		if (is_wanted(all.at.at[i]))
 			vec_push(some.a, &some.at, all.at.at[i]);
 	run_each(r, run_line, &some, arch);
+}
+
+/* a file of cases, or the folder of all */
+static bool
+is_cases(const char *word)
+{
+	return strstr(word, ".txt") || is_folder(word);
+}
+
+/* What a word of the command line is. */
+static void
+read_word(const char *word, const char **filter)
+{
+	if (!strncmp(word, "--space", 7))
+		space_most = word[7] == '=' ? atoi(word + 8) : 0;
+	else if (!strcmp(word, "--small") || !strcmp(word, "--kernel"))
+		lines_wanted = word;
+	else if (!is_cases(word) && !strstr(word, ".ir"))
+		*filter = word;
 }
 
 static void
 run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 {
 	const Target *t = target_named(TEST_TARGET);
-	bool own = false;
+	bool all = false;
 
 	mallopt(M_TRIM_THRESHOLD, 256 << 20); /* a run takes and frees as much as the one before */
 	for (int a = 1; a < argc; a++) {
-		bool shared = strstr(argv[a], "numeric/"), before[OP_COUNT];
-
-		memcpy(before, r->seen, sizeof before);
+		counts_as_seen = true;
 		if (strstr(argv[a], ".ir"))
 			run_file(r, argv[a], filter, arch);
-		else if (strstr(argv[a], ".txt"))
+		else if (is_cases(argv[a]))
 			run_cases(r, argv[a], filter, arch);
-		if (shared)
-			memcpy(r->seen, before, sizeof before);
-		own |= !shared && strstr(argv[a], ".txt");
+		all |= is_folder(argv[a]) && !(lines_wanted && !strcmp(lines_wanted, "--small"));
 	}
-	if (own && !*filter && !emulated.real)
+	if (all && !*filter && !emulated.real)
 		check_kernels(r, t);
 	printf("%s: %d runs, %d failures\n", arch, r->ncase, r->nfailed);
 }
@@ -799,10 +831,8 @@ main(int argc, char **argv)
 	for (int a = 1; a < argc; a++)
 		if (!strcmp(argv[a], "--emulated"))
 			emulate = true;
-		else if (!strncmp(argv[a], "--space", 7))
-			space_most = argv[a][7] == '=' ? atoi(argv[a] + 8) : 0;
-		else if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
-			filter = argv[a];
+		else
+			read_word(argv[a], &filter);
 	if (emulate)
 		run_emulated(&r, argc, argv, filter);
 	else

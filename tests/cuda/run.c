@@ -411,10 +411,7 @@ main(int argc, char **argv)
 		return 77;
 	}
 	for (int a = 1; a < argc; a++)
-		if (!strncmp(argv[a], "--space", 7))
-			space_most = argv[a][7] == '=' ? atoi(argv[a] + 8) : 0;
-		else if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
-			filter = argv[a];
+		read_word(argv[a], &filter);
 	if (!*filter && space_most < 0 && !getenv("CUDA_TEST_CACHED")) {
 		r.ncase++;
 		if ((error = spills_wrong(r.arena, arch)))

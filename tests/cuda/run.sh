@@ -1,6 +1,6 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the simulated device of the build, or a GPU's driver.
-# The cases of numeric/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every second module: ptxas takes a third of a second for each), and so do some of the other kernels.
+# The small cases of operators/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every second module: ptxas takes a third of a second for each), and so do some of the other kernels.
 # Some run with another kernel of those that `mantou tune` would try; tests/cuda/run --space is all of them.
 set -u
 cd "$(dirname "$0")/../.."
@@ -22,13 +22,13 @@ part() {
 names=
 if [ -n "${LONG:-}" ]; then
 	part space --space=8 tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/rows.ir tests/cuda/depthwise.ir
-	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
+	part cuda tests/operators tests/cpu/groups.ir tests/cpu/pairs.ir tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
 else
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} !/^#/ && n % 10 == 1' >"$dir/some.ir"
 	# small kernels, which NVRTC takes longer for than the device does: the less it does the better
 	fast=${MANTOU_NVRTC_FAST:-}
 	[ -z "$fast" ] || MANTOU_NVRTC_FAST=max
-	part numeric tests/numeric/cases.txt
+	part small --small tests/operators
 	[ -z "$fast" ] || MANTOU_NVRTC_FAST=$fast
 	awk '/^module /{n++} !/^#/ && n % 4 == 1' tests/cuda/tiles.ir tests/cuda/composites.ir >"$dir/tiles.ir"
 	part space --space=1 "$dir/tiles.ir"

@@ -44,12 +44,13 @@ TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
 KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"),
            ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir", "tests/cuda/rows.ir",
-                      "tests/cuda/images.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"),
-                      ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
-           ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80")]
-TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh", "sm_80"), ("exp", ["tests/numeric/cases.txt"], "exp",
-                                                                         "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"],
-                                                                                    "conv_residual_relu", "sm_90a")]
+                      "tests/cuda/images.ir"], "", "sm_80"),
+           *[(f, ["tests/operators/%s.txt" % f], "", "sm_80")
+             for f in ("elementwise", "reductions", "moves", "lookups", "contractions", "windows", "composites")],
+           ("groups", ["tests/cpu/groups.ir"], "", "sm_80"), ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80")]
+ELEMENTWISE = ["tests/operators/elementwise.txt"]
+TINY_KERNELS = [("tanh", ELEMENTWISE, "tanh", "sm_80"), ("exp", ELEMENTWISE, "exp", "sm_80"),
+                ("wgmma", ["tests/cuda/wgmma.ir"], "conv_residual_relu", "sm_90a")]
 
 
 def sh(*args, **more):

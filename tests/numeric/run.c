@@ -1,14 +1,13 @@
-/* run.c: runs numeric/cases.txt: every operator forward and backward on the reference evaluator, in double.
+/* run.c: runs the cases of ../operators: every operator forward and backward on the reference evaluator, in double.
  *
- * In: the case file, and a word that names must contain (optional).  Out: a line per failure, the number of cases, exit
- * 1 if any failed.
+ * In: that folder or a file of it, and a word that lines must contain (optional).  Out: a line per failure, the number
+ * of cases, exit 1 if any failed. Lines for kernels alone are read, nothing more.
  * Gradient: the operator's rule against central differences of L = sum w r, with w random; a case whose gradients are
  * all zero fails unless it says `flat`. An operator with an expansion is run both ways, forward and backward: the
  * values must agree.
  * Rows of ew.def: the tokens pasted into C against the parsed expression, values and derivatives, at random points.
  * Lines with N: an incomplete batch gives what a graph of that size gives. Lines with =>: the shape rule's message.
- * At the end: rows of the tables without a case fail. Inputs come from Philox, stream = the case's line, so that any
- * case runs alone; steps and bounds are for values of order 1. */
+ * At the end: rows of the tables without a case fail. Steps and bounds are for values of order 1. */
 #include "../operators/cases.h"
 #include "../../ir/ref.h"
 #include <math.h>
@@ -251,7 +250,7 @@ check_tables(Run *r)
 		    r->seen[k])
 			continue;
 		if (!(info->decompose && strstr(info->name, ".dx")))  /* these run inside their operator's cases */
-			failed(r, info->name, "no line in tests/numeric/cases.txt");
+			failed(r, info->name, "no line in tests/operators, but for kernels alone");
 	}
 }
 
@@ -260,11 +259,13 @@ run_line(Run *r, const char *line)
 {
 	Case c;
 
-	r->ncase++;
 	if (!read_case(r, line, (Batch){.n = 4, .marked = true}, &c)) {
 		failed(r, line, "cannot be read");
 		return;
 	}
+	if (c.kernel)
+		return;
+	r->ncase++;
 	r->seen[c.kind] = true;
 	if (strpbrk(line, "N") && !c.error) {
 		run_batches(r, line);
@@ -282,7 +283,7 @@ main(int argc, char **argv)
 	Lines lines = {.a = r.arena};
 
 	if (argc < 2) {
-		fprintf(stderr, "usage: %s cases.txt [WORD]\n", argv[0]);
+		fprintf(stderr, "usage: %s FOLDER|FILE [WORD]\n", argv[0]);
 		return 2;
 	}
 	ir_init();
@@ -290,7 +291,7 @@ main(int argc, char **argv)
 	read_lines(&lines, argv[1], argc > 2 ? argv[2] : "");
 	for (uint32_t i = 0; i < lines.at.n; i++)
 		run_line(&r, lines.at.at[i]);
-	if (argc < 3)
+	if (argc < 3 && is_folder(argv[1]))
 		check_tables(&r);
 	printf("%d cases, %d failures\n", r.ncase, r.nfailed);
 	return r.nfailed != 0;

@@ -1,12 +1,14 @@
 /* cases.c: reads the cases of operators, and fills their inputs.
  *
- * In: lines of the files of this folder (cases.h says how they look).   Out: a Case; numbers for the inputs of a graph.
- * Inputs come from Philox, stream = the case's line, so that any case runs alone. */
+ * In: lines of the files of this folder (README.md says how they look).   Out: a Case; numbers for the inputs of a
+ * graph. Inputs come from Philox, stream = the line up to its directives, so that any case runs alone. */
 #include "cases.h"
 #include "../../runtime/philox.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void
 failed(Run *r, const char *line, const char *fmt, ...)
@@ -136,6 +138,10 @@ read_directives(const char *p, Case *c)
 			c->flat = true;
 		else if (strcmp(word, "full") == 0)
 			c->full = true;
+		else if (strcmp(word, "kernel") == 0)
+			c->kernel = true;
+		else if (strcmp(word, "reference") == 0)
+			c->reference = true;
 		else if (strcmp(word, "ids") == 0 &&
 		         sscanf(p, "%lld %lld%n", (long long *)&c->id_low, (long long *)&c->id_high, &n) == 2)
 			p += n;
@@ -193,20 +199,54 @@ read_case(Run *r, const char *line, Batch batch, Case *c)
 	return *p == ';' ? read_directives(p + 1, c) : *p == 0;
 }
 
+/* ---------------------------------------------------------------- lines of files */
+bool
+line_says(const char *line, const char *directive)
+{
+	size_t n = strlen(directive);
+	const char *p = strstr(line, "=>") ? NULL : strchr(line, ';');
+
+	for (; p; p = strchr(p + 1, ' '))
+		if (!strncmp(p + 1, directive, n) && (p[n + 1] == ' ' || !p[n + 1]))
+			return true;
+	return false;
+}
+
+bool
+is_folder(const char *path)
+{
+	struct stat s;
+
+	return !stat(path, &s) && S_ISDIR(s.st_mode);
+}
+
+static int
+is_text(const struct dirent *e)
+{
+	const char *end = strrchr(e->d_name, '.');
+
+	return end && !strcmp(end, ".txt");
+}
+
 void
 read_lines(Lines *l, const char *path, const char *word)
 {
-	FILE *f = fopen(path, "r");
+	struct dirent **file;
+	int n = is_folder(path) ? scandir(path, &file, is_text, alphasort) : 0;
+	FILE *f = is_folder(path) ? NULL : fopen(path, "r");
 	char line[512];
 
-	if (!f)
+	if (n < 0 || (!f && !is_folder(path)))
 		die("cannot read %s", path);
-	while (fgets(line, sizeof line, f)) {
+	for (int i = 0; i < n; i++)
+		read_lines(l, arena_printf(l->a, "%s/%s", path, file[i]->d_name), word);
+	while (f && fgets(line, sizeof line, f)) {
 		line[strcspn(line, "\r\n")] = 0;
 		if (line[0] != '#' && line[strspn(line, " \t")] && strstr(line, word))
 			vec_push(l->a, &l->at, (const char *)arena_strdup(l->a, line));
 	}
-	fclose(f);
+	if (f)
+		fclose(f);
 }
 
 /* ---------------------------------------------------------------- numbers */
@@ -224,7 +264,8 @@ whole_between(int64_t low, int64_t high, double u, uint32_t stream, uint64_t *j)
 void
 fill_inputs(const Case *c, const Graph *g, double **x)
 {
-	uint32_t stream = philox_stream(c->line);
+	const char *end = strchr(c->line, ';');
+	uint32_t stream = philox_stream(end ? arena_strndup(g->arena, c->line, (size_t)(end - c->line)) : c->line);
 	int nfloat = 0;
 	uint64_t j = 0;
 

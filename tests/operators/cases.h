@@ -12,7 +12,7 @@ typedef struct Case {
 	OpKind kind;
 	Type in[MAX_IN], result;
 	int nin, fixed;
-	bool has_result, flat, full;
+	bool has_result, flat, full, kernel, reference;
 	AttrArg attr[12];
 	int64_t list[12][8];
 	char text[12][32];
@@ -53,8 +53,10 @@ typedef struct Lines {
 
 /* ---- cases.c */
 void failed(Run *r, const char *line, const char *fmt, ...); /* prints and counts it */
-/* The lines of a file that hold the word and are no comments. */
+bool is_folder(const char *path);
+/* The lines of a file, or of each .txt of a folder, that hold the word and are no comments. */
 void read_lines(Lines *l, const char *path, const char *word);
+bool line_says(const char *line, const char *directive);        /* without any number behind it */
 bool read_case(Run *r, const char *line, Batch batch, Case *c); /* false: it has not that form */
 /* Random numbers in x[k], input k of g; those behind the operands are weights. */
 void fill_inputs(const Case *c, const Graph *g, double **x);
