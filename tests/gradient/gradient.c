@@ -1,44 +1,50 @@
-/* gradient.c: every gradient rule and every decomposition against central differences of the reference evaluator, in
- * double.
+/* gradient.c: every gradient rule and every decomposition through the passes, against central differences of the
+ * reference evaluator, in double.
  *
- * In: cases.txt. A case is a name, parameters and inputs, and a body in the IR's text:
+ * In: files or the folder of operators' cases (../operators), whose small lines run that have a gradient; graphs.txt,
+ * for what is no single operator; a word that lines or names must contain (optional).
+ * A graph is a name, parameters and inputs, and a body in the IR's text:
  * case NAME [zero]            zero: all gradients are zero, whatever differences say (a case without it fails if they
  * are)
  *   a : f32[3,4] [low high]     a parameter, uniform in low..high (default -1.5 1.5)
  *   ids : i32[4] 5              an input of integers in 0..4; bool inputs take 2
  * %y = relu %a : f32[3,4]     the loss is sum(v * w) over all values v whose name begins with y; w fixed, uneven
- * weights Each case runs three times: composite ops kept, composite ops decomposed, and decomposed with fold, cse and
- * dce, convolutions once more behind pass channels; every run's loss must agree with the forward graph's and its
- * gradients with central differences. A last line counts; exit 1 on a failure. */
+ * weights. Of an operator's line floating operands are parameters, all results are in the loss, and once more each of
+ * them alone.
+ * Each case runs three times: composite ops kept, composite ops decomposed, and decomposed with fold, cse and dce,
+ * convolutions once more behind pass channels; every run's loss must agree with the forward graph's and its gradients
+ * with central differences. A last line counts; exit 1 on a failure. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../ir/interp.h"
+#include "../operators/cases.h"
 #include "../../ir/ref.h"
 #include "../../passes/pass.h"
 
-enum { MAX_VARS = 12, MAX_CHECKED = 400 };
+/* elements of a parameter whose difference is taken: the first; of an operator's line all of SMALL, SPREAD of more */
+enum { MAX_VARS = MAX_IN, MAX_CHECKED = 400, SMALL = 150, SPREAD = 40 };
 #define STEP 1e-4
 #define BOUND 2e-6   /* central differences: h^2 f''' / 6 and rounding / h, for values of about 1 */
 
-typedef struct Var { char name[32], type[64]; double low, high; bool param; } Var;
-typedef struct Case {
-	char name[64];
+/* x: its numbers; NULL: random ones of low..high */
+typedef struct Var { char name[32], type[64]; double low, high, *x; bool param; } Var;
+typedef struct Text {
+	const char *name;
 	bool zero;
 	Var var[MAX_VARS]; int nvar;
 	Buf body;
-} Case;
+} Text;
 
-typedef struct Run {
+typedef struct Trial {
 	Arena *arena;
 	Diags diags;
 	Module *m;
 	Interp *in;
-} Run;
+} Trial;
 
 /* ---------------------------------------------------------------- the module of a case */
 static void
-module_text(const Case *c, Buf *b)
+module_text(const Text *c, Buf *b)
 {
 	buf_printf(b, "module gradient {batch=1 stage=typed hash=0000000000000000}\nsetting train.optimizer = sgd(rate "
 	              "= 1, weight_decay = 0)\n");
@@ -122,7 +128,7 @@ holds_pads(const Module *m)
 
 /* passes NULL: the forward graph alone. */
 static bool
-open_run(Run *r, const Case *c, const char *passes, bool keep)
+open_run(Trial *r, const Text *c, const char *passes, bool keep)
 {
 	Buf text = {0};
 	Target target = {.name = "stand-in", .has_kernel = keeps_all, .layout.chunk = loads_eight};
@@ -150,7 +156,7 @@ open_run(Run *r, const Case *c, const char *passes, bool keep)
 }
 
 static void
-close_run(Run *r)
+close_run(Trial *r)
 {
 	if (r->in)
 		interp_free(r->in);
@@ -166,7 +172,7 @@ random01(uint64_t *s)
 }
 
 static const Var *
-var_named(const Case *c, const char *name)
+var_named(const Text *c, const char *name)
 {
 	for (int i = 0; i < c->nvar; i++)
 		if (!strcmp(c->var[i].name, name))
@@ -175,20 +181,20 @@ var_named(const Case *c, const char *name)
 }
 
 static void
-fill_states(const Case *c, Run *r)
+fill_states(const Text *c, Trial *r)
 {
 	for (uint32_t i = 0; i < r->m->state.n; i++) {
 		const Var *v = var_named(c, r->m->state.at[i].name);
 		uint64_t seed = hash_bytes(HASH_START, r->m->state.at[i].name, strlen(r->m->state.at[i].name));
 
 		for (int64_t k = 0; v && k < type_elements(&r->m->state.at[i].type); k++)
-			r->in->state[i].f[k] = v->low + (v->high - v->low) * random01(&seed);
+			r->in->state[i].f[k] = v->x ? v->x[k] : v->low + (v->high - v->low) * random01(&seed);
 	}
 }
 
 /* One run of graph train; NAN after an error. */
 static double
-evaluate(const Case *c, Run *r)
+evaluate(const Text *c, Trial *r)
 {
 	const Graph *g = module_graph(r->m, "train");
 	const char *error;
@@ -201,7 +207,7 @@ evaluate(const Case *c, Run *r)
 
 		if (v)
 			for (int64_t k = 0; k < type_elements(val_type(g, g->input.at[i].v)); k++)
-				ref_set(x, k, floor(random01(&seed) * v->high));
+				ref_set(x, k, v->x ? v->x[k] : floor(random01(&seed) * v->high));
 		else
 			ref_set(x, 0, g->input.at[i].kind == IN_RATE ? 1 : 3);
 	}
@@ -217,13 +223,15 @@ typedef struct Outcome { double worst, largest; char where[96]; } Outcome;
 
 /* Differences of the forward graph against what a step of sgd(1) took away in the other. */
 static void
-compare_state(const Case *c, Run *forward, const Run *step, uint32_t i, const double *before, Outcome *o)
+compare_state(const Text *c, Trial *forward, const Trial *step, uint32_t i, const double *before, Outcome *o)
 {
 	int64_t n = type_elements(&forward->m->state.at[i].type);
 	const char *name = forward->m->state.at[i].name;
 	int64_t j = module_state(step->m, name) - step->m->state.at;
 
-	for (int64_t k = 0; k < n && k < MAX_CHECKED; k++) {
+	int64_t every = var_named(c, name)->x && n > SMALL ? n / SPREAD : 1;
+
+	for (int64_t k = 0; k < n && k < every * MAX_CHECKED; k += every) {
 		double *x = &forward->in->state[i].f[k], up, down, wanted, is;
 
 		*x = before[k] + STEP;
@@ -243,9 +251,9 @@ compare_state(const Case *c, Run *forward, const Run *step, uint32_t i, const do
 }
 
 static bool
-run_variant(const Case *c, const char *passes, bool keep)
+run_variant(const Text *c, const char *passes, bool keep)
 {
-	Run forward = {0}, step = {0};
+	Trial forward = {0}, step = {0};
 	Outcome o = {0};
 	bool good = open_run(&forward, c, NULL, true) && open_run(&step, c, passes, keep);
 	double a, b;
@@ -280,45 +288,21 @@ run_variant(const Case *c, const char *passes, bool keep)
 	return good;
 }
 
-/* ---------------------------------------------------------------- cases.txt */
-static void
-read_var(Case *c, const char *line)
-{
-	Var *v = &c->var[c->nvar++];
+/* ---------------------------------------------------------------- cases */
+typedef struct Counts { const char *filter; int passed, failed; bool seen[OP_COUNT]; } Counts;
 
-	*v = (Var){.low = -1.5, .high = 1.5};
-	if (c->nvar == MAX_VARS || sscanf(line, "%31s : %63s", v->name, v->type) != 2)
-		die("cases.txt: not a parameter: %s", line);
-	v->param = v->type[0] == 'f' || v->type[1] == 'f';
-	line = strchr(line, ']') + 1;
-	sscanf(line, v->param ? "%lf %lf" : "%*[ ]%lf", v->param ? &v->low : &v->high, &v->high);
-}
-
-/* Counts the case: passed, failed, skipped. */
 static void
-run_case(const Case *c, const char *filter, int count[3])
+run_text(const Text *c, Counts *n)
 {
 	static const char *const passes[] = {"autodiff,optimizer", "autodiff,optimizer,decompose",
 	                                     "autodiff,optimizer,decompose,fold,cse,dce",
 	                                     "channels,autodiff,optimizer,fold,cse,dce"};
 	bool good = true;
 
-	if (filter && !strstr(c->name, filter)) {
-		count[2]++;
-		return;
-	}
 	for (int i = 0; i < (strstr(c->body.at, "conv2d") ? 4 : 3); i++)
 		good = run_variant(c, passes[i], i % 3 == 0) && good;
-	count[good ? 0 : 1]++;
-}
-
-/* Of a line `%y = relu %a ...`: the operator. */
-static OpKind
-line_op(const char *line)
-{
-	char name[64];
-
-	return sscanf(line, "%*[^=]= %63s", name) == 1 ? op_named(name) : OP_none;
+	n->passed += good;
+	n->failed += !good;
 }
 
 static bool
@@ -334,6 +318,145 @@ has_gradient(OpKind k)
 	return false;
 }
 
+/* ---------------------------------------------------------------- lines of ../operators */
+static void
+line_vars(const Case *c, double **x, Text *t)
+{
+	for (int k = 0; k < c->nin; k++) {
+		Var *v = &t->var[t->nvar++];
+		Buf type = {0};
+
+		type_print(&type, &c->in[k]);
+		snprintf(v->type, sizeof v->type, "%s", type.at);
+		buf_free(&type);
+		snprintf(v->name, sizeof v->name, "x%d", k);
+		v->param = dtype_is_float((DType)c->in[k].dtype) && k != c->fixed;
+		v->x = x[k];
+	}
+}
+
+/* The operator as a line of the IR's text; in the loss are all results, or only that one. False: it has none there. */
+static bool
+line_body(const Case *c, const Problem *p, int only, Buf *b)
+{
+	const char *brace = strchr(c->line, '{');
+	bool used = false;
+
+	for (int k = 0; k < p->nresult; k++) {
+		/* nothing reads lstm's cell states of every step but lstm.dx */
+		bool in_loss = dtype_is_float((DType)val_type(p->g, p->op.out[k])->dtype) && (only < 0 || k == only) &&
+		               !(c->kind == OP_lstm && k == 1);
+
+		buf_printf(b, "%s%%%s%d", k ? ", " : "  ", in_loss ? "y" : "n", k);
+		used |= in_loss;
+	}
+	buf_printf(b, " = %s", op_info[c->kind].name);
+	for (int k = 0; k < c->nin; k++)
+		buf_printf(b, "%s %%x%d", k ? "," : "", k);
+	if (brace)
+		buf_printf(b, " %.*s", (int)(strchr(brace, '}') + 1 - brace), brace);
+	for (int k = 0; k < p->nresult; k++) {
+		buf_printf(b, k ? ", " : " : ");
+		type_print(b, val_type(p->g, p->op.out[k]));
+	}
+	buf_printf(b, "\n");
+	return used;
+}
+
+static void
+run_line(Run *r, const char *line, Counts *n)
+{
+	Case c;
+	Problem p = {0};
+	Build b;
+	double **x;
+	bool params = false;
+
+	if (!read_case(r, line, (Batch){.n = 1}, &c) || c.error || c.kernel || strchr(line, 'N') ||
+	    !has_gradient(c.kind) || !problem_forward(r, &c, (Batch){.n = 1}, &p, &b))
+		return; /* what cannot be read, numeric tells */
+	x = room(r, p.g);
+	fill_inputs(&c, p.g, x);
+	for (int only = -1; only < (p.nresult > 1 ? p.nresult : 0); only++) {
+		Text t = {.name = c.line, .zero = c.flat};
+
+		line_vars(&c, x, &t);
+		for (int k = 0; k < t.nvar; k++)
+			params |= t.var[k].param;
+		if (line_body(&c, &p, only, &t.body) && params) {
+			run_text(&t, n);
+			n->seen[c.kind] = true;
+		}
+		buf_free(&t.body);
+	}
+}
+
+static void
+run_lines(const char *path, Counts *n)
+{
+	Run r = {.arena = arena_new()};
+	Lines lines = {.a = r.arena};
+
+	diags_init(&r.diags, r.arena, stderr);
+	read_lines(&lines, path, n->filter);
+	for (uint32_t i = 0; i < lines.at.n; i++)
+		run_line(&r, lines.at.at[i], n);
+	n->failed += r.nfailed;
+	arena_free(r.arena);
+}
+
+/* ---------------------------------------------------------------- graphs.txt */
+static void
+read_var(Text *c, const char *line)
+{
+	Var *v = &c->var[c->nvar++];
+
+	*v = (Var){.low = -1.5, .high = 1.5};
+	if (c->nvar == MAX_VARS || sscanf(line, "%31s : %63s", v->name, v->type) != 2)
+		die("graphs.txt: not a parameter: %s", line);
+	v->param = v->type[0] == 'f' || v->type[1] == 'f';
+	line = strchr(line, ']') + 1;
+	sscanf(line, v->param ? "%lf %lf" : "%*[ ]%lf", v->param ? &v->low : &v->high, &v->high);
+}
+
+/* Of a line `%y = relu %a ...`: the operator. */
+static OpKind
+line_op(const char *line)
+{
+	char name[64];
+
+	return sscanf(line, "%*[^=]= %63s", name) == 1 ? op_named(name) : OP_none;
+}
+
+static void
+run_graphs(const char *path, Counts *n)
+{
+	size_t bytes;
+	char *text = file_read(path, &bytes), name[64] = "";
+	Text c = {.name = name};
+
+	if (!text)
+		die("cannot read %s", path);
+	for (char *l = text, *next; l; l = next) {
+		next = strchr(l, '\n');
+		if (next)
+			*next++ = 0;
+		if (!next || !strncmp(l, "case ", 5)) {
+			if (*name && strstr(name, n->filter))
+				run_text(&c, n);
+			buf_free(&c.body);
+			c = (Text){.name = name, .zero = strstr(l, " zero") != NULL};
+			sscanf(l, "case %63s", name);
+		} else if (*l == '%') {
+			buf_printf(&c.body, "  %s\n", l);
+			n->seen[line_op(l)] = true;
+		} else if (*l && *l != '#') {
+			read_var(&c, l);
+		}
+	}
+	free(text);
+}
+
 /* Every row of the tables that has a gradient needs a case; rows without one are told by the tables themselves. */
 static int
 check_tables(const bool *seen)
@@ -342,7 +465,8 @@ check_tables(const bool *seen)
 
 	for (int k = OP_none + 1; k < OP_COUNT; k++)
 		if (has_gradient((OpKind)k) && !seen[k]) {
-			fprintf(stderr, "FAIL %s: no case in tests/gradient/cases.txt\n", op_info[k].name);
+			fprintf(stderr, "FAIL %s: no small line in tests/operators that has a gradient\n",
+			        op_info[k].name);
 			missing++;
 		}
 	return missing;
@@ -351,39 +475,24 @@ check_tables(const bool *seen)
 int
 main(int argc, char **argv)
 {
-	size_t n;
-	char *text = argc > 1 ? file_read(argv[1], &n) : NULL;
-	const char *filter = argc > 2 ? argv[2] : NULL;
-	Case c = {0};
-	int count[3] = {0};
-	bool seen[OP_COUNT] = {false};
+	Counts n = {.filter = ""};
+	bool all = false;
 
 	ir_init();
-	if (!text)
-		die("gradient CASES.txt [NAME]");
-	for (char *l = text, *next; l && *l; l = next) {
-		next = strchr(l, '\n');
-		if (next)
-			*next++ = 0;
-		if (!strncmp(l, "case ", 5)) {
-			if (*c.name)
-				run_case(&c, filter, count);
-			buf_free(&c.body);
-			c = (Case){.zero = strstr(l, " zero") != NULL};
-			sscanf(l, "case %63s", c.name);
-		} else if (*l == '%') {
-			buf_printf(&c.body, "  %s\n", l);
-			seen[line_op(l)] = true;
-		} else if (*l && *l != '#') {
-			read_var(&c, l);
-		}
+	if (argc < 2)
+		die("gradient FOLDER|FILE.. [WORD]");
+	for (int k = 1; k < argc; k++)
+		if (!is_folder(argv[k]) && !strstr(argv[k], ".txt"))
+			n.filter = argv[k];
+	for (int k = 1; k < argc; k++) {
+		if (strstr(argv[k], "graphs.txt"))
+			run_graphs(argv[k], &n);
+		else if (is_folder(argv[k]) || strstr(argv[k], ".txt"))
+			run_lines(argv[k], &n);
+		all |= is_folder(argv[k]);
 	}
-	if (*c.name)
-		run_case(&c, filter, count);
-	buf_free(&c.body);
-	free(text);
-	if (!filter)
-		count[1] += check_tables(seen);
-	printf("%d passed, %d failed, %d skipped\n", count[0], count[1], count[2]);
-	return count[1] != 0;
+	if (all && !*n.filter)
+		n.failed += check_tables(n.seen);
+	printf("%d passed, %d failed, 0 skipped\n", n.passed, n.failed);
+	return n.failed != 0;
 }
