@@ -38,9 +38,10 @@ shares_of_classes(Call *c, Val logits)
 	return true;
 }
 
-/* logits [..., classes] and label [...]: label comes back as i32 or i64. */
+/* logits [..., classes] and label [...]: label comes back as i32 or i64. The classes may be the examples of a batch, as
+ * in contrastive losses: their axis follows N then. */
 static bool
-classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
+classes_and_label(Call *c, Val *logits, Val *label, Type *t, Axis *classes)
 {
 	if (!arg_float_tensor(c, "logits", logits) || shares_of_classes(c, *logits) ||
 	    !arg_int_tensor(c, "label", label))
@@ -61,8 +62,7 @@ classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
 		call_note_val(c, "label", *label);
 		return false;
 	}
-	if (!axis_fixed(c, "logits", *logits, t->rank - 1, classes))
-		return false;
+	*classes = t->axis[t->rank - 1];
 	if (dtype_info[tl.dtype].bytes < 4) /* classes count beyond it */
 		*label = to_dtype(c, *label, DT_i32);
 	*logits = widen(c, *logits);
@@ -71,11 +71,11 @@ classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
 
 /* Class numbers [classes] in the label's type, and where they are the label's. */
 static Val
-at_label(Call *c, Val label, int64_t classes, Val *numbers)
+at_label(Call *c, Val label, Axis classes, Val *numbers)
 {
 	Type t = val_type_of(c, label);
 
-	*numbers = counting(c, t.dtype, 1, 0, axis(classes));
+	*numbers = counting(c, t.dtype, 1, 0, classes);
 	return ew2(c, OP_eq, add_axis(c, label, t.rank), *numbers);
 }
 
@@ -127,9 +127,10 @@ give_counted(Call *c, Val each, Val label, int64_t ignored, Value *result)
 bool
 builtin_cross_entropy(Call *c, Value *result)
 {
-	int64_t classes, ignored = 0;
+	int64_t ignored = 0;
 	bool has_ignore;
 	Val x, label, numbers;
+	Axis classes;
 	double smoothing;
 	Type t;
 
@@ -138,7 +139,7 @@ builtin_cross_entropy(Call *c, Value *result)
 	if (!ignored_label(c, &has_ignore, &ignored))
 		return false;
 	warn_no_logits(c, call_arg(c, "logits")->tensor, true);
-	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
+	build_check(c, call_arg(c, "label")->tensor, classes, "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
 	int last = t.rank - 1;
 	Val z = less_maximum(c, x, last);
@@ -280,7 +281,7 @@ share(Call *c, Val right, Val label, Value *result)
 bool
 builtin_accuracy(Call *c, Value *result)
 {
-	int64_t classes;
+	Axis classes;
 	Val x, label;
 	Type t;
 
@@ -295,15 +296,16 @@ builtin_accuracy(Call *c, Value *result)
 bool
 builtin_top_k_accuracy(Call *c, Value *result)
 {
-	int64_t classes, k;
 	Val x, label, numbers;
+	Axis classes;
+	int64_t k;
 	Type t;
 
 	if (!classes_and_label(c, &x, &label, &t, &classes) || !arg_int(c, "k", 1, INT32_MAX, &k))
 		return false;
-	if (k > classes)
+	if (k > classes.n)
 		return call_fail(c, call_loc(c, "k"), "k is %lld, logits have %lld classes", (long long)k,
-		                 (long long)classes);
+		                 (long long)classes.n);
 	int last = t.rank - 1;
 	Val zero = num(c, val_type(call_graph(c), x)->dtype, 0), hit = at_label(c, label, classes, &numbers);
 	Val own = reduce_over(c, OP_sum, ew3(c, OP_where, hit, x, zero), last, true);
@@ -312,7 +314,7 @@ builtin_top_k_accuracy(Call *c, Value *result)
 	Val beats = ew2(c, OP_or, larger, ew2(c, OP_and, equal, lower));
 	Val count = reduce_over(c, OP_sum, beats, last, false);
 	/* A label outside the classes or a NaN for its logit is never right. */
-	Val not_below = ewn(c, OP_ge, label, 0), not_above = ewn(c, OP_lt, label, (double)classes);
+	Val not_below = ewn(c, OP_ge, label, 0), not_above = ewn(c, OP_lt, label, (double)classes.n);
 	Val there = ew2(c, OP_and, not_below, not_above);
 	Type flat = val_type_of(c, label);
 	own = to_shape(c, own, flat.rank, flat.axis);
