@@ -12,6 +12,7 @@
 enum { GROUP_OPS = 96, NUMBER_OPS = 4096 };
 static const char askew[] =
         "it reads the producer through a view that puts the elements elsewhere, or what must wait for all of it";
+static const char crossed[] = "it reads what the reduction makes of a row beside elements of another row";
 
 bool
 fuse_same_space(const Type *a, const Type *b)
@@ -176,19 +177,60 @@ moves_own(const Fuse *f, const Op *op, int32_t gid)
 	return op->in[0].id < f->nval && !fuse_clonable(f, op->in[0]) && f->group_of[op->in[0].id] == gid;
 }
 
-/* Does op read group gid through a view or a crop that puts the elements elsewhere, or what must wait for all of it? */
-static bool
-reads_askew(const Fuse *f, const Op *op, int32_t gid)
+/* The axes of t that have elements, but those in `without`, in memory order, counted from the last, as broadcasting
+ * does. */
+static int
+places_of(const Type *t, uint64_t without, int *r)
 {
-	if (moves_own(f, op, gid))
-		return true;
+	int n = 0;
+
+	for (int i = 0; i < t->rank; i++)
+		if (!(without >> t->perm[i] & 1) && (t->axis[t->perm[i]].n != 1 || t->axis[t->perm[i]].mul))
+			r[n++] = t->rank - t->perm[i];
+	return n;
+}
+
+/* Does op, which walks the space of group gid, take what the reductions keep of it for other rows than they made it of?
+ * x - sum(x, axes = 1) of as many rows as columns has the right extents, and the sums lie along the columns. */
+static bool
+crosses_rows(const Fuse *f, const Op *op, int32_t gid)
+{
+	const GroupInfo *gi = &f->info.at[gid];
+	int kept[MAX_RANK], own[MAX_RANK];
+
+	if (!gi->reduces || !(op_has((OpKind)op->kind, T_EW) || op->kind == OP_expand) ||
+	    !fuse_same_space(&gi->space, val_type(f->g, op->out[0])))
+		return false;
+	int n = places_of(&gi->space, gi->axes, kept);
+
 	for (int k = 0; k < op->nin; k++) {
-		if (waits_for(f, op->in[k], gid) || (view_from(f, op->in[k], gid) && !fuse_view_of(f, op->in[k], gid)))
-			return true;
-		if (fuse_clonable(f, op->in[k]) && reads_askew(f, val_op(f->g, op->in[k]), gid))
+		const Type *t = val_type(f->g, op->in[k]);
+
+		if (!late_val(f, op->in[k], gid) || fuse_same_space(&gi->space, t))
+			continue;
+		if (places_of(t, 0, own) != n || memcmp(own, kept, (size_t)n * sizeof *own))
 			return true;
 	}
 	return false;
+}
+
+/* Does op read group gid through a view or a crop that puts the elements elsewhere, or what must wait for all of it, or
+ * what is made of other rows? Why it must not; NULL. */
+static const char *
+reads_askew(const Fuse *f, const Op *op, int32_t gid)
+{
+	if (moves_own(f, op, gid))
+		return askew;
+	if (crosses_rows(f, op, gid))
+		return crossed;
+	for (int k = 0; k < op->nin; k++) {
+		if (waits_for(f, op->in[k], gid) || (view_from(f, op->in[k], gid) && !fuse_view_of(f, op->in[k], gid)))
+			return askew;
+		const char *why = fuse_clonable(f, op->in[k]) ? reads_askew(f, val_op(f->g, op->in[k]), gid) : NULL;
+		if (why)
+			return why;
+	}
+	return NULL;
 }
 
 /* Does op, with what will be cloned for it, read a whole state of n elements? */
@@ -351,10 +393,8 @@ fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **r
 	const char *why = gi->reduces && fuse_is_late(f, op, gid) ? why_not_after(f, gi, op, t, rule)
 	                                                          : why_not_beside(f, gi, op, t, rule);
 
-	if (why)
+	if (why || (why = reads_askew(f, op, gid)))
 		return why;
-	if (reads_askew(f, op, gid))
-		return askew;
 	if (gi->nop >= most_ops(gi)) {
 		*value = gi->nop;
 		return arena_printf(f->a, "the kernel holds %u ops, at most %u", gi->nop, most_ops(gi));
@@ -386,10 +426,8 @@ fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t a
 	                                                           : gi->main_op),
 	                             op);
 
-	if (why)
+	if (why || (why = reads_askew(f, op, gid)))
 		return why;
-	if (reads_askew(f, op, gid))
-		return askew;
 	if (gi->nop >= GROUP_OPS)
 		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
 	if (!fuse_choose(f, "fuse.reduce", op, NULL, true))
