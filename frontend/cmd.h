@@ -82,9 +82,6 @@ int failure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void message(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "mantou: note: text" on stderr */
 bool colour_on(FILE *f);
 
-/* ---- new.c: LLVM without memory ends as everything else does; at the start. */
-void memory_init(void);
-
 /* ---- driver.c */
 typedef struct Job {                     /* one compilation */
 	Arena *arena;

@@ -136,7 +136,6 @@ run_command(int argc, char **argv)
 
 	if (!c)
 		return unknown_command(name);
-	memory_init();
 	ir_init();
 	Arena *a = arena_new();
 	Options o;

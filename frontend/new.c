@@ -1,8 +1,8 @@
 /* new.c: memory that LLVM asks for and does not get ends the program as all other memory does: with a message.
  *
  * In: bytes.   Out: memory, never NULL. C++'s operator new would throw through C, which is the end without a word. The
- * linker takes these definitions for those of libstdc++, in libLLVM too; names are the C++ ABI's for x86-64. Where LLVM
- * calls malloc itself it asks a handler, which only C++ can name. */
+ * loader takes these definitions, which mantou exports, for those of libstdc++, in libLLVM too; names are the C++ ABI's
+ * for x86-64. Where LLVM calls malloc itself it asks a handler (codegen/libllvm.c). */
 #include "cmd.h"
 
 #include <stdlib.h>
@@ -31,19 +31,3 @@ new_aligned(size_t bytes, size_t align)
 	return p;
 }
 #endif
-
-typedef void BadAlloc(void *cx, const char *why, bool dump);
-void llvm_bad_alloc(BadAlloc *f, void *cx) __asm__("_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
-
-static void
-bad_alloc(void *cx, const char *why, bool dump)
-{
-	(void)cx, (void)why, (void)dump;
-	die("out of memory, in LLVM");
-}
-
-void
-memory_init(void)
-{
-	llvm_bad_alloc(bad_alloc, NULL);
-}

@@ -273,6 +273,8 @@ printf 'model a(x: f32[N, 6, 16]) {\n w = param([6, 6], init = normal(1)) as w\n
 printf 'model c(x: f32[N, 24, 16]) {\n z = concat([dense(x, 16), dense(x, 16)], axis = 1)\n loss mse(attention(z, z, z), 0.5)\n}\ndata { reader = synthetic() }\ntrain { batch = 2 optimizer = sgd(rate = 0.1) }\n' >"$dir/joined.net"
 for a in 'cpu --arch znver4' 'cuda --arch sm_80'; do t "attention of what is concatenated, in bf16: $a" 0 'attention .*wide=true' "$mantou" dump --stage planned --precision bf16 --target $a "$dir/joined.net"; done
 for a in 'cpu --arch znver4' 'cuda --arch sm_80'; do t "attention with a trained mask, in bf16: $a" 0 'attention .*wide=true' "$mantou" dump --stage planned --precision bf16 --target $a "$dir/mask.net"; done
+t "nor does it need LLVM" 0 '^KERNEL ' env MANTOU_LIBLLVM="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
+t "machine code needs LLVM" 1 'needs LLVM 19, and .*none.so was not found .*MANTOU_LIBLLVM' env MANTOU_LIBLLVM="$dir/none.so" "$mantou" build "$net" -o "$dir/program"
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
 	for a in sm_75 sm_80 sm_90a; do t "PTX for $a" 0 '\.visible \.entry' $cuda --arch $a --emit ptx models/lenet.net -o -; done

@@ -146,22 +146,9 @@ def tune(folder, arch, tiny, about):
         about["tune"].append(row)
 
 
-def stand_ins(folder, program):
-    """Libraries that the test of kernels is linked to or opens, and calls nothing of where all PTX is there: LLVM,
-    whose functions end the program, and NVRTC, which knows its version."""
-    names = sorted({l.split()[-1].split("@")[0] for l in sh("nm", "-D", "--undefined-only", program).splitlines()
-                    if " LLVM" in l})
-    soname = [l.split("[")[1].split("]")[0] for l in sh("readelf", "-d", program).splitlines() if "NEEDED" in l
-              and "libLLVM" in l]
-    versions = {l.split()[-1].split("@")[1] for l in sh("nm", "-D", "--undefined-only", program).splitlines()
-                if " LLVM" in l and "@" in l}
-    with open("llvm.c", "w") as f:
-        f.write("#include <stdlib.h>\n" + "".join("void %s(void) { abort(); }\n" % n for n in names))
-    with open("llvm.map", "w") as f:
-        f.write("".join("%s { global: *; };\n" % v for v in versions))
-    if soname:
-        sh("cc", "-shared", "-fPIC", "-w", "-o", os.path.join(folder, soname[0]), "llvm.c", "-Wl,-soname," + soname[0],
-           *(["-Wl,--version-script=llvm.map"] if versions else []))
+def stand_in(folder):
+    """A library that the test of kernels opens, and calls nothing of where all PTX is there: NVRTC, which knows its
+    version."""
     with open("version.c", "w") as f:
         f.write('#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char **at) { for (int i = 1, a, b; i < n; '
                 'i++) { void *l = dlopen(at[i], RTLD_NOW); int (*v)(int *, int *);\n'
@@ -186,7 +173,7 @@ def kernels(folder, tiny, about):
     shutil.copy(os.path.join(BUILD, "tests", "cudasim", "simtest"), folder)
     for f in (program, os.path.join(folder, "simtest")):
         subprocess.run(["strip", f])
-    stand_ins(folder, program)
+    stand_in(folder)
     cache = os.path.abspath("cache")
     sim = os.path.join(BUILD, "tests", "cudasim", "libcuda.so.1")
     for name, files, word, arch in TINY_KERNELS if tiny else KERNELS:
