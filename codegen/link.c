@@ -191,6 +191,7 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = "-ldl";
 	argv[n++] = "-pthread";
 	argv[n++] = "-static-libgcc";
+	argv[n++] = "-fno-use-linker-plugin"; /* looks for other kinds of code in all objects: a third of the time */
 	argv[n++] = o->debug ? "-Wl,--gc-sections,--as-needed,-z,relro,-z,noexecstack"
 	                     : "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";
 	argv[n] = NULL;
