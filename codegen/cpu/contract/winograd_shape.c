@@ -109,7 +109,7 @@ winograd_split(const Graph *g, const Op *op, const GemmParams *p)
 WinogradRegions
 winograd_workspace(const Shape *s, const GemmParams *p)
 {
-	Layout l = {.unit = 4};
+	Layout l = {.unit = 64}; /* lines: the tiles may be stored past the caches */
 	WinogradRegions r = {.weights = layout_take(&l, s->points * winograd_weights_point(s, p))};
 
 	r.tiles = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->C));
