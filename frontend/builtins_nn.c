@@ -27,7 +27,7 @@ add_bias(Call *c, Val y, Val bias, int64_t n, int trailing)
 static bool
 counts_input(Call *c, int64_t in, int64_t out, int64_t k, int64_t stride, int64_t pad)
 {
-	return out == in && call_given(c, "stride") && k >= 8 && k > 2 * stride && pad != k / 2 &&
+	return out == in && call_given(c, "stride") && k >= 8 && k > 2 * stride && pad < k / 2 &&
 	       call_arg(c, "k")->kind != V_LIST;
 }
 

@@ -104,14 +104,85 @@ meets_same(const DepthMeet *a, const DepthMeet *b, int n)
 	return true;
 }
 
-void
-depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d)
+/* Of the m products of a step those with taps [block, block + 1) * d->block, as a kind has them. */
+static int
+of_block(const DepthSteps *d, const DepthMeet *m, int n, int64_t block, DepthMeet *r)
 {
-	bool dx = op->kind == OP_conv2d_dx;
-	int64_t OH = d->o->axis[2].n, OW = d->o->axis[3].n;
+	int k = 0;
 
-	d->n = ceil_div(OW, cols);
-	d->first = dx ? cols / d->at.stride[1] : cols * d->at.stride[1];
+	for (int i = 0; i < n; i++)
+		if (m[i].tap / d->block == block)
+			r[k++] = (DepthMeet){m[i].i, m[i].at - block * d->shift, m[i].tap - block * d->block};
+	return k;
+}
+
+static int
+kind_of(Arena *a, DepthSteps *d, const DepthMeet *m, int n, const int64_t *taken, int64_t block)
+{
+	for (int i = 0; i < d->nkind; i++)
+		if (d->kind[i].n == n && meets_same(d->kind[i].meet, m, n) &&
+		    (taken[2 * i + 1] == 0 || taken[2 * i + 1] == block))
+			return i;
+	if (d->nkind == DEPTH_KINDS)
+		bug("blocks of a filter of more than %d kinds", DEPTH_KINDS);
+	DepthMeet *own = arena_array(a, DepthMeet, n);
+
+	memcpy(own, m, (size_t)n * sizeof *m);
+	d->kind[d->nkind] = (DepthKind){n, own};
+	return d->nkind++;
+}
+
+/* The products of a long filter: code for each kind of block that some step meets, and which of them each step does
+ * so. Blocks that lie wholly within the image are of one kind, those across an edge of few, as steps and blocks begin
+ * at multiples of the same number of columns. */
+static void
+steps_of_blocks(Arena *a, const Op *op, int cols, DepthSteps *d)
+{
+	int64_t OW = d->o->axis[3].n, whole = OW / cols, nblock = ceil_div(d->at.k[1], d->block);
+	int64_t *all = arena_array(a, int64_t, d->n * DEPTH_KINDS * 2);
+	DepthMeet *some = arena_array(a, DepthMeet, cols * d->block);
+
+	d->shift = d->block * (op->kind == OP_conv2d_dx ? -d->at.dilation[1] : d->at.dilation[1]);
+	for (int64_t step = 0; step < d->n; step++) {
+		int64_t *taken = &all[step * DEPTH_KINDS * 2];
+		DepthMeet *m;
+		int n = meets_of(a, op, d, step, cols, &m);
+
+		for (int64_t block = 0; block < nblock; block++) {
+			int of = of_block(d, m, n, block, some), k = of ? kind_of(a, d, some, of, taken, block) : -1;
+
+			if (k >= 0 && taken[2 * k + 1] == 0)
+				taken[2 * k] = block;
+			if (k >= 0)
+				taken[2 * k + 1] = block + 1;
+		}
+	}
+	d->blocks = arena_array(a, int64_t, d->n * d->nkind * 2);
+	for (int64_t step = 0; step < d->n; step++)
+		memcpy(&d->blocks[step * d->nkind * 2], &all[step * DEPTH_KINDS * 2], (size_t)d->nkind * 16);
+	if (whole)
+		d->run[d->nrun++] = (DepthRun){.lo = 0, .hi = whole, .cols = cols};
+	if (whole < d->n)
+		d->run[d->nrun++] = (DepthRun){.lo = whole, .hi = d->n, .cols = (int)(OW - whole * cols)};
+}
+
+void
+depthwise_blocks(Emit *e, const DepthSteps *d, V table, V step, void *cx,
+                 void (*f)(Emit *e, void *cx, const DepthKind *k, V block))
+{
+	for (int i = 0; i < d->nkind; i++) {
+		V at = i_add_k(e, i_mul_k(e, step, 2 * d->nkind), 2 * i);
+
+		LOOP(e, block, table_at(e, table, at), table_at(e, table, i_add_k(e, at, 1)), 1)
+			f(e, cx, &d->kind[i], block);
+	}
+}
+
+static void
+steps_of_rows(Arena *a, const Op *op, int cols, DepthSteps *d)
+{
+	int64_t OW = d->o->axis[3].n;
+
 	for (int64_t step = 0; step < d->n; step++) {
 		bool cut = (step + 1) * cols > OW;
 		DepthMeet *m;
@@ -126,6 +197,17 @@ depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d)
 			bug("a row of more than %d kinds of pixels", DEPTH_RUNS);
 		d->run[d->nrun++] = (DepthRun){step, step + 1, cut ? (int)(OW - step * cols) : cols, n, m};
 	}
+}
+
+void
+depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d)
+{
+	bool dx = op->kind == OP_conv2d_dx;
+	int64_t OH = d->o->axis[2].n;
+
+	d->n = ceil_div(d->o->axis[3].n, cols);
+	d->first = dx ? cols / d->at.stride[1] : cols * d->at.stride[1];
+	(d->block ? steps_of_blocks : steps_of_rows)(a, op, cols, d);
 	d->rows = arena_array(a, int64_t, OH * 3);
 	for (int64_t i = 0; i < OH; i++) {
 		WindowTaps t = window_taps(&d->at, 0, dx, i, d->x->axis[2].n, &d->rstep, &d->rmove);
@@ -166,6 +248,7 @@ typedef struct Depth {
 	V to;
 	Mem band;                               /* [image][vector][pixel]; base NULL: there is none */
 	V band_n, band_v, band_h;               /* what it begins with */
+	V blocks;                               /* table of the blocks of a long filter */
 	V row, h, r, nr;                        /* output row, first input row, first filter row, how many */
 	V step, s0, s1, pixels, n0, n1, v0, v1; /* of the tile: steps, pixels of a row, images, vectors */
 } Depth;
@@ -188,22 +271,27 @@ band_at(Emit *e, const Depth *d, V n, V v, V h, V w)
 	return mem_at(e, &d->band, i_sub(e, n, d->band_n), i_sub(e, v, d->band_v), pixel);
 }
 
-/* The products of filter row r. */
+/* The products `run` of filter row r; block: of the filter's columns, NULL: it has all. */
 static void
-row_products(Emit *e, const Depth *d, const DepthRun *run, V n, V v, V r, V in_mask, V *acc)
+row_products(Emit *e, const Depth *d, const DepthKind *run, V block, V n, V v, V r, V in_mask, V *acc)
 {
 	int64_t S = d->s.w->axis[3].n, channels = val_type(e->g, d->op->out[0])->axis[1].n;
 	V h = i_add(e, d->h, i_mul_k(e, r, d->s.rmove)), filter = i_add(e, d->r, i_mul_k(e, r, d->s.rstep)),
 	  w = i_mul_k(e, d->step, d->s.first);
 	V c = i_mul_k(e, v, d->l.groups * d->l.in), mask = e->mask, at = NULL;
 
+	if (block)
+		w = i_add(e, w, i_mul_k(e, block, d->s.shift));
 	if (d->band.base)
 		at = band_at(e, d, n, v, h, w);
 	else if (!prologue_made(e->g, d->op, 0))
 		at = depthwise_at(e, d->op->in[0], n, c, h, w);
 	DType wt = d->weights == group_buffer(e->gc, d->op->in[1].id) ? (DType)d->s.w->dtype : DT_f32;
-	V number = i_add(e, i_mul_k(e, filter, S * d->l.in * channels), i_mul_k(e, v, d->l.whole)),
-	  weights = ptr_at(e, buffer(e, d->weights), i_mul_k(e, number, dtype_info[wt].bytes));
+	V number = i_add(e, i_mul_k(e, filter, S * d->l.in * channels), i_mul_k(e, v, d->l.whole));
+
+	if (block)
+		number = i_add(e, number, i_mul_k(e, block, d->s.block * d->l.in * channels));
+	V weights = ptr_at(e, buffer(e, d->weights), i_mul_k(e, number, dtype_info[wt].bytes));
 
 	for (int64_t j = 0; j < d->l.in; j++) {
 		V k[DEPTH_WEIGHTS] = {0}, x = NULL;
@@ -229,12 +317,32 @@ row_products(Emit *e, const Depth *d, const DepthRun *run, V n, V v, V r, V in_m
 	}
 }
 
+/* Sums of a step under way, in the slots of its pixels. */
+typedef struct StepSums {
+	const Depth *d;
+	V n, v, r, in_mask, *slot;
+} StepSums;
+
+static void
+add_block(Emit *e, void *cx, const DepthKind *k, V block)
+{
+	const StepSums *s = cx;
+	T vt = vec_of(e, e->l->f32);
+	V acc[DEPTH_COLS];
+
+	for (int i = 0; i < s->d->p->cols; i++)
+		acc[i] = slot_get(e, s->slot[i], vt);
+	row_products(e, s->d, k, block, s->n, s->v, s->r, s->in_mask, acc);
+	for (int i = 0; i < s->d->p->cols; i++)
+		slot_set(e, s->slot[i], acc[i]);
+}
+
 /* Vector v of image n at the pixels of a step; lanes: those in use. */
 static void
 step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lanes)
 {
 	T vt = vec_of(e, e->l->f32);
-	V slot[DEPTH_COLS], acc[DEPTH_COLS];
+	V slot[DEPTH_COLS];
 	int cols = d->p->cols;
 	const Ix ix[4] = {ix_s(n), {.s = i_mul_k(e, v, d->l.whole), .c = 1}, ix_s(d->row),
 	    ix_s(i_mul_k(e, d->step, cols))};
@@ -245,11 +353,12 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 		slot_set(e, slot[i], LLVMConstNull(vt));
 	}
 	EACH(e, r, d->nr) {
-		for (int i = 0; i < cols; i++)
-			acc[i] = slot_get(e, slot[i], vt);
-		row_products(e, d, run, n, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in), acc);
-		for (int i = 0; i < cols; i++)
-			slot_set(e, slot[i], acc[i]);
+		StepSums sums = {d, n, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in), slot};
+
+		if (d->s.block)
+			depthwise_blocks(e, &d->s, d->blocks, d->step, &sums, add_block);
+		else
+			add_block(e, &sums, &(DepthKind){run->n, run->meet}, NULL);
 	}
 	for (int i = 0; i < run->cols; i++) {
 		Cell c = cell_of(slot_get(e, slot[i], vt), true, DT_f32);
@@ -492,7 +601,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *params, int weights, Ep
 	    .p = p,
 	    .l = depthwise_lanes(g, op, p),
 	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->in[1]), .o = val_type(g, op->out[0]),
-	          .at = window_of(g, op)},
+	          .at = window_of(g, op), .block = depthwise_block(g, op, p->cols)},
 	    .weights = weights};
 	Emit e = {0};
 	bool fresh;
@@ -509,6 +618,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *params, int weights, Ep
 		d.band_line = depthwise_band_line(depthwise_band_rows(g, op, p->rows) * d.s.x->axis[3].n);
 		d.band = mem_axes(&e, p->band ? scratch_ptr(&e, depthwise_tile_bytes(g, op, &d.l, p)) : NULL,
 		                  OF(p->chunk / d.l.whole), OF(d.band_line), BY(F32(e.W)));
+		d.blocks = d.s.block ? table(&e, d.s.blocks, d.s.n * d.s.nkind * 2) : NULL;
 		V tband = p->band ? band_table(&e, op, &d) : NULL, trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3);
 
 		GRAINS(&e, t, grain, tasks) one_task(&e, &d, epi, t, trow, tband);

@@ -49,16 +49,32 @@ typedef struct DepthRun {
 	int cols, n;
 	DepthMeet *meet;
 } DepthRun; /* steps [lo, hi) that are alike, their pixels; in the order of input columns */
+/* Of a long filter: what a step meets of `block` filter columns, counted from the block's first tap and from the input
+ * column that the step's first pixel would meet it at, were that step 0 of block 0. */
+enum { DEPTH_KINDS = 64 };
+typedef struct DepthKind {
+	int n;
+	DepthMeet *meet;
+} DepthKind;
 typedef struct DepthSteps {
 	const Type *x, *w, *o; /* convolved image, weights, result (or its gradient): set before depthwise_steps */
 	Window at;             /* the same */
 	int64_t n, first;      /* steps of a row; input columns from one's first to the next's */
 	DepthRun run[DEPTH_RUNS];
 	int nrun;
+	int64_t block, shift;  /* filter columns that code is made for at a time, 0: all; input columns a block on */
+	DepthKind kind[DEPTH_KINDS];
+	int nkind;
+	int64_t *blocks;       /* [step][kind]: the first block of the kind, and behind the last */
 	int64_t *rows, rstep, rmove; /* of each row of o: its first input row, filter row, how many of these; of the
 	                                filter index, of the input index per tap */
 } DepthSteps;
 void depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d);
+/* Filter columns of a block where the filter is long, 0: it is not. */
+int64_t depthwise_block(const Graph *g, const Op *op, int cols);
+/* What a step does with the blocks of its kinds, loops over them around it: f for each kind with the block's number. */
+void depthwise_blocks(Emit *e, const DepthSteps *d, V table, V step, void *cx,
+                      void (*f)(Emit *e, void *cx, const DepthKind *k, V block));
 V depthwise_row(Emit *e, V table, V row, int column); /* of DepthSteps.rows */
 /* Opens what happens if `step` is one of the run's; its number there. */
 V depthwise_run_open(Emit *e, const DepthSteps *d, const DepthRun *run, V step);

@@ -36,16 +36,17 @@ typedef struct DepthDw {
 	DepthLanes l;
 	DepthSteps s;
 	Mem sums;                 /* of the part: [filter row][vector][filter column][input channel], in elements */
+	V blocks;                 /* table of the blocks of a long filter */
 	V row, h, r, nr, step, n; /* row of the gradient, its first input row and filter row, how many */
 } DepthDw;
 
 /* Vector v of the sums of filter row r, tap s, input channel j. */
 static Off
-sum_at(Emit *e, const DepthDw *d, V r, V v, int64_t s, int64_t j)
+sum_at(Emit *e, const DepthDw *d, V r, V v, V s, int64_t j)
 {
 	Mem vector = mem_fix(e, &d->sums, r, v);
 
-	return mem_lanes(e, &vector, k64(e, s), k64(e, j));
+	return mem_lanes(e, &vector, s, k64(e, j));
 }
 
 /* Adds a sum of the pixels at hand, which began at zero: the part's sum is one of few elements, and rounded as
@@ -60,13 +61,18 @@ add_sum(Emit *e, const DepthDw *d, Off at, V sum)
 	store_at(e, d->sums.base, DT_f32, at, cell_of(LLVMBuildFAdd(here(e), before, sum, ""), true, DT_f32));
 }
 
+/* block: of the filter's columns, NULL: `run` has all. */
 static void
-add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask)
+add_products(Emit *e, const DepthDw *d, const DepthKind *run, V block, V v, V r, V in_mask)
 {
 	V h = i_add(e, d->h, i_mul_k(e, r, d->s.rmove)), filter = i_add(e, d->r, i_mul_k(e, r, d->s.rstep)),
 	  w = i_mul_k(e, d->step, d->s.first), mask = e->mask;
 	V c = i_mul_k(e, v, d->l.groups * d->l.in), o = i_mul_k(e, v, d->l.whole),
-	  ow = i_mul_k(e, d->step, d->p->cols);
+	  ow = i_mul_k(e, d->step, d->p->cols), tap = block ? i_mul_k(e, block, d->s.block) : k64(e, 0);
+	int64_t taps = block ? d->s.block : d->s.w->axis[3].n;
+
+	if (block)
+		w = i_add(e, w, i_mul_k(e, block, d->s.shift));
 	V x_at = prologue_made(e->g, d->op, 0) ? NULL : depthwise_at(e, d->op->in[0], d->n, c, h, w),
 	  g_at = prologue_made(e->g, d->op, 1) ? NULL : depthwise_at(e, d->op->in[1], d->n, o, d->row, ow);
 
@@ -87,10 +93,23 @@ add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask
 			}
 			*s = *s ? depthwise_fma(e, x, gr, *s) : LLVMBuildFMul(here(e), x, gr, "");
 		}
-		for (int64_t s = 0; s < d->s.w->axis[3].n; s++)
+		for (int64_t s = 0; s < taps; s++)
 			if (sum[s])
-				add_sum(e, d, sum_at(e, d, filter, v, s, j), sum[s]);
+				add_sum(e, d, sum_at(e, d, filter, v, i_add_k(e, tap, s), j), sum[s]);
 	}
+}
+
+typedef struct RowSums {
+	const DepthDw *d;
+	V v, r, in_mask;
+} RowSums;
+
+static void
+add_block(Emit *e, void *cx, const DepthKind *k, V block)
+{
+	const RowSums *s = cx;
+
+	add_products(e, s->d, k, block, s->v, s->r, s->in_mask);
 }
 
 static void
@@ -119,8 +138,14 @@ vectors(Emit *e, const DepthDw *d, const DepthRun *run, V v0, V v1)
 		LOOP(e, v, rest ? i_max(e, v0, k64(e, whole)) : v0, rest ? v1 : i_min_k(e, v1, whole), 1) {
 			e->mask = depthwise_mask(e, lanes);
 			if (run)
-				EACH(e, r, d->nr)
-					add_products(e, d, run, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in));
+				EACH(e, r, d->nr) {
+					RowSums s = {d, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in)};
+
+					if (d->s.block)
+						depthwise_blocks(e, &d->s, d->blocks, d->step, &s, add_block);
+					else
+						add_block(e, &s, &(DepthKind){run->n, run->meet}, NULL);
+				}
 			else
 				clear(e, d, v);
 			e->mask = NULL;
@@ -153,7 +178,12 @@ one_task(Emit *e, DepthDw *d, V t, V trow, V out)
 			d->nr = depthwise_row(e, trow, row, 2);
 			TIMES(e, step, d->s.n) LOOP(e, n, strip, end, 1) {
 				d->n = n;
-				for (int i = 0; i < d->s.nrun; i++) {
+				for (int i = 0; i < (d->s.block ? 1 : d->s.nrun); i++) {
+					d->step = step;
+					if (d->s.block) {
+						vectors(e, d, &d->s.run[0], v0, v1);
+						continue;
+					}
 					d->step = depthwise_run_open(e, &d->s, &d->s.run[i], step);
 					vectors(e, d, &d->s.run[i], v0, v1);
 					depthwise_run_close(e, &d->s);
@@ -173,7 +203,7 @@ depthwise_dw_emit(GroupCx *gc, const Op *op, const GemmParams *params, int a, in
 	    .p = p,
 	    .l = depthwise_lanes(g, op, p),
 	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->out[0]), .o = val_type(g, op->in[1]),
-	          .at = window_of(g, op)}};
+	          .at = window_of(g, op), .block = depthwise_block(g, op, p->cols)}};
 	int sums = p->parts > 1 ? workspace_at(gc) : out;
 	Emit e = {0};
 	bool fresh;
@@ -185,6 +215,7 @@ depthwise_dw_emit(GroupCx *gc, const Op *op, const GemmParams *params, int a, in
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		depthwise_steps(e.arena, op, p->cols, &d.s);
+		d.blocks = d.s.block ? table(&e, d.s.blocks, d.s.n * d.s.nkind * 2) : NULL;
 		V to = buffer(&e, sums), trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3);
 
 		TASKS(&e, t) one_task(&e, &d, t, trow, to);

@@ -2,9 +2,9 @@
  * they need (depthwise.c, depthwise_dw.c).
  *
  * In: a convolution or a gradient of one, its layouts.   Out: parameters of shape and CPU alone, their text in
- * the IR, bytes, what a prologue costs. Refuses (depthwise_can): groups of more than half a vector, filters of hundreds
- * of weights a row, long ones with dilations of many steps; those take the microkernel (gemm_params.c) or the plain
- * kernel. */
+ * the IR, bytes, what a prologue costs. Refuses (depthwise_can): groups of more than half a vector, long filters
+ * with dilations of many steps, strides or several weights a tap; those take the microkernel (gemm_params.c) or the
+ * plain kernel. */
 #include "depthwise.h"
 #include <string.h>
 
@@ -13,6 +13,9 @@ enum {
 	/* input columns from a filter's first to its last, each few of them pixels with their own code; of filters of
 	 * few columns any number, as few steps lie across an edge for one of them */
 	MOST_REACH = 32, FEW_COLUMNS = (DEPTH_RUNS - 2) / 4,
+	/* long filters, whose code is made for a few columns at a time: so many; more dilation, stride and pixels of a
+	 * row would be more kinds of blocks, or longer tables of them */
+	BLOCK = 8, BLOCK_DILATION = 4, BLOCK_STRIDE = 2, BLOCK_ROW = 16384,
 	LARGE_FILTER = 5,        /* rows: arithmetic takes longer than memory */
 	TILE_ROWS = 28,          /* pixels of a tile at least: each tile joins the states of reductions once */
 	TASKS = 16               /* at least, where rows and channels are enough */
@@ -65,6 +68,35 @@ cols_of(const Graph *g, const Op *op, int64_t row, int vector_bytes, bool band)
 	return (int)(cols > DEPTH_COLS ? DEPTH_COLS / stride * stride : cols);
 }
 
+/* Is all of a filter's row in the code of each step? Else it is long. */
+static bool
+row_in_code(const Conv *c, int64_t per)
+{
+	int64_t reach = (c->at.k[1] - 1) * c->at.dilation[1];
+
+	return c->at.k[1] * per <= DEPTH_WEIGHTS && (reach <= MOST_REACH || c->at.k[1] <= FEW_COLUMNS);
+}
+
+/* The least multiple of a step's input columns that is not below BLOCK: edges cut blocks in few ways then. */
+int64_t
+depthwise_block(const Graph *g, const Op *op, int cols)
+{
+	Conv c = conv_of(g, op);
+	int64_t step = cols * (op->kind == OP_conv2d_dx ? 1 : c.at.stride[1]);
+
+	return row_in_code(&c, op->kind == OP_conv2d_dx ? c.out : c.in) ? 0 : ceil_div(BLOCK, step) * step;
+}
+
+/* Are steps of so many columns and blocks of so many taps code of a usual size? */
+static bool
+blocks_ok(const Conv *c, const Op *op, int64_t per, int64_t row)
+{
+	int64_t most = DEPTH_COLS * BLOCK_STRIDE;
+
+	return (op->kind == OP_conv2d_dx ? c->at.stride[1] == 1 : c->at.stride[1] <= BLOCK_STRIDE) &&
+	    c->at.dilation[1] <= BLOCK_DILATION && most * per <= DEPTH_WEIGHTS && row <= BLOCK_ROW;
+}
+
 bool
 depthwise_can(const Graph *g, const Op *op, int vector_bytes)
 {
@@ -74,15 +106,14 @@ depthwise_can(const Graph *g, const Op *op, int vector_bytes)
 	           *other = val_type(g, op->kind == OP_conv2d_dw ? op->in[1] : op->out[0]);
 	Conv c = conv_of(g, op);
 	int64_t most = vector_bytes < 32 ? vector_bytes / 4 : vector_bytes / 8,
-	        reach = (c.at.k[1] - 1) * c.at.dilation[1], per = op->kind == OP_conv2d_dx ? c.out : c.in;
+	        per = op->kind == OP_conv2d_dx ? c.out : c.in;
 
 	if (c.groups == 1 || c.in > most || c.out > most || !activation_ok(x) || !activation_ok(other) ||
 	    !weights_ok(w))
 		return false;
 	if (op->kind == OP_conv2d_dw && (w->dtype != DT_f32 || x->axis[0].mul))
 		return false;
-	return c.at.k[1] * per <= DEPTH_WEIGHTS && c.at.stride[1] <= MOST_STRIDE &&
-	    (reach <= MOST_REACH || c.at.k[1] <= FEW_COLUMNS);
+	return c.at.stride[1] <= MOST_STRIDE && (row_in_code(&c, per) || blocks_ok(&c, op, per, other->axis[3].n));
 }
 
 DepthLanes
@@ -343,6 +374,11 @@ cost(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r)
 	Window at = window_of(g, op);
 	const Rates *rates = &machine_of(g)->budget.rates;
 	double cols = p->depth.cols, span = (double)((at.k[1] - 1) * at.dilation[1]);
+	int64_t block = depthwise_block(g, op, p->depth.cols);
+
+	if (block) /* every block of a step loads what it meets */
+		span = (double)(ceil_div(at.k[1], block) * (block - 1) * at.dilation[1]) +
+		       (double)(ceil_div(at.k[1], block) - 1) * cols * (double)at.stride[1];
 	double bytes =
 	    (double)(type_elements(x) * dtype_info[x->dtype].bytes + type_elements(gr) * dtype_info[gr->dtype].bytes);
 	int64_t rows = p->depth.rows;
