@@ -59,7 +59,57 @@ scan_char(Scan *s, char c)
 	return true;
 }
 
-/* A string; out, if not NULL, gets at most room - 1 bytes of it, with escapes resolved but for characters above 127. */
+/* The four hexadecimal digits of a \u, at whose u the scan stands; 0 where there are none, or for a zero byte. */
+static uint32_t
+scan_unicode(Scan *s)
+{
+	uint32_t code = 0;
+
+	if (s->end - s->at < 5 || *s->at != 'u')
+		return 0;
+	for (int i = 1; i <= 4; i++) {
+		const char *digits = "0123456789abcdef0123456789ABCDEF",
+		           *d = s->at[i] ? strchr(digits, s->at[i]) : NULL;
+
+		if (!d)
+			return 0;
+		code = code << 4 | (uint32_t)((d - digits) & 15);
+	}
+	s->at += 5;
+	return code;
+}
+
+/* What is behind a backslash, as UTF-8 in c: its bytes, 0 where it is no escape. Beyond 0xFFFF two escapes make a
+ * character. */
+static int
+scan_escape(Scan *s, char *c)
+{
+	const char *of = "\"\\/bfnrt", *is = "\"\\/\b\f\n\r\t",
+	           *which = s->at < s->end && *s->at ? strchr(of, *s->at) : NULL;
+
+	if (which) {
+		*c = is[which - of];
+		s->at++;
+		return 1;
+	}
+	uint32_t code = scan_unicode(s), low = 0;
+
+	if (code >> 10 == 0x36) {
+		low = s->at < s->end && *s->at == '\\' ? (s->at++, scan_unicode(s)) : 0;
+		code = low >> 10 == 0x37 ? 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff)) : 0;
+	} else if (code >> 10 == 0x37) {
+		return 0;
+	}
+	int n = code == 0 ? 0 : code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+
+	for (int i = n - 1; i > 0; i--, code >>= 6)
+		c[i] = (char)(0x80 | (code & 0x3f));
+	if (n)
+		c[0] = (char)(n == 1 ? code : (0xf00u >> n & 0xff) | code);
+	return n;
+}
+
+/* A string; out, if not NULL, gets at most room - 1 bytes of it, with escapes resolved. */
 static bool
 scan_string(Scan *s, char *out, size_t room)
 {
@@ -68,22 +118,20 @@ scan_string(Scan *s, char *out, size_t room)
 	if (!scan_char(s, '"'))
 		return scan_fail(s, "a string expected");
 	while (s->at < s->end && *s->at != '"') {
-		char c = *s->at++;
+		char c[4] = {*s->at++};
+		int bytes = 1;
 
-		if (c == '\\') {
-			const char *of = "\"\\/bfnrt", *is = "\"\\/\b\f\n\r\t",
-			           *which = s->at < s->end && *s->at ? strchr(of, *s->at) : NULL;
-
-			if (which)
-				c = is[which - of];
-			else if (s->end - s->at > 4 && *s->at == 'u' && memcmp(s->at + 1, "00", 2) == 0)
-				c = (char)strtol((char[]){s->at[3], s->at[4], 0}, NULL, 16), s->at += 4;
-			else if (out)
-				return scan_fail(s, "a name with an escape that is not read");
+		if (*c == '\\' && out) {
+			bytes = scan_escape(s, c);
+			if (!bytes)
+				return scan_fail(s, "a name with an escape that is not one of JSON's");
+		} else if (*c == '\\') {
 			s->at += s->at < s->end;
 		}
-		if (out && n + 1 < room)
-			out[n++] = c;
+		if (out && n + (size_t)bytes < room) {
+			memcpy(out + n, c, (size_t)bytes);
+			n += (size_t)bytes;
+		}
 	}
 	if (out)
 		out[n] = 0;

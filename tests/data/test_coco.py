@@ -1,5 +1,5 @@
 """test_coco.py: the reader coco on images made here."""
-import json, os
+import json, os, shutil
 from common import *
 from test_images import noise, planes, trained, uniform
 
@@ -127,6 +127,23 @@ def test_broken():
         run([m, "train", "--epochs", 1, "--no-save", "--no-eval"], status=1, err=err)
 
 
+def test_names():
+    """Names of files with JSON's escapes: characters of one to four bytes."""
+    _, text = sets()
+    m = build(MODEL % "")
+    good = open("train.json").read()
+    name = "a/\u00e9 \u20ac\U0001f600.png"
+    os.mkdir("in/a")
+    shutil.copy("in/a.png", "in/" + name)
+    for escaped in (json.dumps(name), json.dumps(name, ensure_ascii=False), json.dumps(name).replace("/", "\\/").upper()
+                    .replace("\\U", "\\u").replace("A\\/", "a\\/").replace("PNG", "png")):
+        open("train.json", "w").write(good.replace('"a.png"', escaped))
+        run([m, "train", "--epochs", 1, "--no-save", "--no-eval"])
+    for escaped in ("\\x", "\\u00e", "\\ud83d", "\\ude00", "\\u0000"):
+        open("train.json", "w").write(good.replace('"a.png"', '"%s.png"' % escaped))
+        run([m, "train", "--epochs", 1, "--no-save", "--no-eval"], status=1, err="an escape that is not one of JSON's")
+
+
 def test_lists():
     """Two files of a set, with ids of their own, are one behind the other; they agree on categories."""
     _, text = sets()
@@ -150,4 +167,4 @@ def test_lists():
     run(args, status=1, err="more2.json: its categories are not those of the files before it")
 
 
-TESTS = [test_test_set, test_mirrored_scaled, test_training, test_broken, test_lists]
+TESTS = [test_test_set, test_mirrored_scaled, test_training, test_broken, test_names, test_lists]
