@@ -321,6 +321,8 @@ images_path(RtData *d, Images *v, const char *path, RtError *e)
 	f = rt_data_file(d, path, e);
 	if (!f)
 		return false;
+	if (!f->n)
+		return rt_fail(e, "%s: is empty", path);
 	return f->n >= 512 && memcmp(f->at + 257, "ustar", 5) == 0 ? images_tar(v, f, e) : images_list(v, path, f, e);
 }
 

@@ -119,6 +119,8 @@ def test_shards_and_lists():
     run([m, "train"], status=1, err="k.png has no .cls beside it and stands in no folder of a class")
     shard("s-09.tar", [("k.png", blobs[0]), ("k.cls", b"cat")])
     run([m, "train"], status=1, err="k.cls holds no number of a class")
+    open("s-09.tar", "w").close()
+    run([m, "train"], status=1, err="s-09.tar: is empty")
 
 
 def test_broken():
