@@ -98,6 +98,13 @@ put_figure(int width, int digits, double x, double times)
 		printf("  %*s", width, "-");
 }
 
+/* Of milliseconds: short steps have microseconds. */
+static int
+time_digits(double ms)
+{
+	return ms < 10 ? 3 : 1;
+}
+
 void
 review_head(void)
 {
@@ -118,7 +125,7 @@ review_row(const Measurement *m)
 		return;
 	}
 	put_figure(10, 1, f.speed, 1);
-	put_figure(9, 1, f.ms, 1);
+	put_figure(9, time_digits(f.ms), f.ms, 1);
 	put_figure(5, 1, f.cpu, 100);
 	put_figure(8, 1, f.memory, 100);
 	put_figure(9, 0, f.rss, 1e-6);
@@ -299,7 +306,7 @@ html_row(FILE *f, const Review *r, const Measurement *m)
 	}
 	fprintf(f, "<td class=n>%.1f%s</td><td class=b><i class=%s style=\"width:%.1f%%\"></i></td>", x.speed,
 	        m->cut ? " *" : "", strcmp(m->precision, "f32") ? "m" : "s", 100 * x.speed / fastest(r, m));
-	put_number(f, 1, x.ms, 1);
+	put_number(f, time_digits(x.ms), x.ms, 1);
 	put_number(f, 1, x.cpu, 100);
 	put_number(f, 1, x.memory, 100);
 	put_number(f, 0, x.rss, 1e-6);
