@@ -116,7 +116,7 @@ sample(const Generate *x, const double *logit, double u, Choice *c)
 static void
 show(const Generate *x, const int32_t *token, int64_t n)
 {
-	if (!x->h->opt.prompt || x->h->opt.quiet || x->h->opt.json)
+	if (!x->shown)
 		return;
 	for (int64_t i = 0; i < n; i++)
 		putchar(token[i] & 255);
@@ -757,10 +757,20 @@ rt_generate_bench(RtHost *h)
 	return 0;
 }
 
+/* Text appears where a prompt is text, and where nothing is asked for but what the model writes. */
+static bool
+is_shown(const RtHost *h)
+{
+	const RtOptions *o = &h->opt;
+
+	return strcmp(h->program.reader.kind, "tokens") == 0 && !o->quiet && !o->json &&
+	       (o->prompt || (!o->ninput && !o->noutput));
+}
+
 int
 rt_generate(RtHost *h)
 {
-	Generate x = {.h = h};
+	Generate x = {.h = h, .shown = is_shown(h)};
 	bool good = generate_open(&x) && take_inputs(&x) && rt_host_memory(h, 0) && rt_host_init_state(h) &&
 	            rt_checkpoint_weights(h, h->opt.weights, false);
 	double begin = rt_now();
@@ -769,7 +779,7 @@ rt_generate(RtHost *h)
 	good = good && (h->opt.beam > 1 ? write_beams : write_sequences)(&x) && put_outputs(&x);
 	if (good && h->opt.json)
 		put_json(&x, rt_now() - begin);
-	else if (good && h->opt.prompt && !h->opt.quiet && x.n == 1)
+	else if (good && x.shown && x.n == 1)
 		putchar('\n');
 	return good ? 0 : rt_die(h);
 }

@@ -22,6 +22,7 @@ typedef struct Generate {
 	int64_t rows;            /* room */
 	int64_t tokens;          /* written so far */
 	uint32_t stream;         /* of what is drawn */
+	bool shown;              /* as text, as it is written */
 	bool steps;              /* by graph step; else by whole windows */
 	int64_t first, fed;      /* by steps: the window's first token; so many have been read; -1: none */
 } Generate;

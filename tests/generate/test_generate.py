@@ -165,6 +165,12 @@ def text(mantou, folder):
     want = t.greedy([97, 98], 5)[0]
     result(done.returncode == 0 and done.stdout == bytes(want) + b"\n",
            "text: %s, expected %s" % (done.stdout, bytes(want)))
+    done, want_start = t.run("--length", 5), t.greedy([2], 5)[0]
+    result(done.stdout == bytes(want_start) + b"\n",
+           "text without a prompt: %s, expected %s" % (done.stdout, bytes(want_start)))
+    for options in (["--quiet"], ["--output", "ids=text.npy"]):
+        done = t.run("--length", 5, *options)
+        result(done.returncode == 0 and not done.stdout, "no text with %s: %s" % (options, done.stdout))
     told = json.loads(t.run("--prompt", "ab", "--samples", 2, "--length", 4, "--json").stdout)
     result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "step" and told["ids"] == [want[:4]] * 2,
            "json: %s" % told)
