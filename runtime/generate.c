@@ -20,17 +20,84 @@ sequence(const Generate *x, int64_t i)
 	return x->ids + i * (x->prompt + x->length);
 }
 
+/* Loops over a vocabulary: SIDE results side by side do not wait for each other, and are the same bits whatever the
+ * processor's vectors. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
+enum { SIDE = 8, LANES = 4 };
+typedef double Lanes __attribute__((vector_size(8 * LANES)));
+typedef int64_t Bits __attribute__((vector_size(8 * LANES)));
+
+/* to[i] += e^(x[i] - top), of LANES numbers none of which is above top: x - top = k ln 2 + r, and Taylor's series of
+ * e^r, whose first term left out is below 4e-18. What is below e^-700 counts as that. */
+static inline __attribute__((always_inline)) void
+add_exponentials(double *to, const double *x, double top)
+{
+	static const double coefficient[] = {1. / 6227020800, 1. / 479001600, 1. / 39916800, 1. / 3628800, 1. / 362880,
+	                                     1. / 40320, 1. / 5040, 1. / 720, 1. / 120, 1. / 24, 1. / 6, 1. / 2, 1, 1};
+	const double round = 0x1.8p52;           /* added to a small number: its integer is in the low bits */
+	Lanes d, sum;
+
+	memcpy(&d, x, sizeof d);
+	memcpy(&sum, to, sizeof sum);
+	d -= top;
+	Bits low = d < -700, none = d != d;
+	Lanes a = (Lanes)(((Bits)d & ~low) | ((Bits)(Lanes){-700, -700, -700, -700} & low)),
+	      t = a * 0x1.71547652b82fep0 + round, k = t - round,
+	      r = a - k * 0x1.62e42fee00000p-1 - k * 0x1.a39ef35793c76p-33, p = r * coefficient[0] + coefficient[1];
+
+	for (int c = 2; c < 14; c++)
+		p = p * r + coefficient[c];
+	Bits scaled = (Bits)p + ((Bits)t << 52); /* times 2^k */
+
+	sum += (Lanes)((scaled & ~none) | ((Bits)d & none));
+	memcpy(to, &sum, sizeof sum);
+}
+
 /* ln of the sum of exponentials. */
-static double
+WIDE static double
 log_sum(const double *x, int64_t n)
 {
-	double top = -INFINITY, sum = 0;
+	double most[SIDE], sum[SIDE] = {0}, rest[SIDE], top = -INFINITY, all = 0;
+	int64_t v = 0;
 
-	for (int64_t v = 0; v < n; v++)
-		top = x[v] > top ? x[v] : top;
-	for (int64_t v = 0; v < n; v++)
-		sum += exp(x[v] - top);
-	return top + log(sum);
+	for (int k = 0; k < SIDE; k++)
+		most[k] = rest[k] = -INFINITY;
+	for (; v + SIDE <= n; v += SIDE)
+		for (int k = 0; k < SIDE; k++)
+			most[k] = x[v + k] > most[k] ? x[v + k] : most[k];
+	for (int64_t k = v; k < n; k++) {
+		rest[k - v] = x[k];
+		top = x[k] > top ? x[k] : top;
+	}
+	for (int k = 0; k < SIDE; k++)
+		top = most[k] > top ? most[k] : top;
+	for (int64_t i = 0; i < v; i += SIDE)
+		for (int k = 0; k < SIDE; k += LANES)
+			add_exponentials(sum + k, x + i + k, top);
+	for (int k = 0; k < SIDE; k += LANES)
+		add_exponentials(sum + k, rest + k, top); /* those beyond n are e^-700 */
+	for (int k = 0; k < SIDE; k++)
+		all += sum[k];
+	return top + log(all);
+}
+
+/* May one of SIDE sums score + (x - sum) be above the least? */
+static inline __attribute__((always_inline)) bool
+any_above(const double *x, double score, double sum, double least)
+{
+	Bits any = {0};
+
+	for (int k = 0; k < SIDE; k += LANES) {
+		Lanes a;
+
+		memcpy(&a, x + k, sizeof a);
+		any |= score + (a - sum) > least;
+	}
+	return any[0] | any[1] | any[2] | any[3];
 }
 
 /* ---------------------------------------------------------------- one token */
@@ -46,11 +113,10 @@ by_logit(const void *a, const void *b)
 	return (x->token > y->token) - (x->token < y->token);
 }
 
-/* The first of the largest. Maxima side by side do not wait for each other. */
-static int32_t
+/* The first of the largest. */
+WIDE static int32_t
 largest(const double *logit, int64_t n)
 {
-	enum { SIDE = 8 };
 	double top[SIDE], most;
 	int64_t v = 0;
 
@@ -269,20 +335,25 @@ finish(Generate *x, Beam *b, const int32_t *token, double score, int64_t n)
 		to[q] = (int32_t)(end < 0 ? 0 : end);
 }
 
-/* The first `most` continuations of all live hypotheses, in order: their number. */
-static int64_t
+/* The first `most` continuations of all live hypotheses, in order: their number. Behind those that are held an equal
+ * one stands too, as its hypothesis and token come later. */
+WIDE static int64_t
 beam_first(const Generate *x, const Beam *b, const double *logit, Step *first, int64_t most)
 {
 	int64_t n = 0;
 
 	for (int64_t i = 0; i < b->nlive; i++) {
-		double sum = log_sum(logit + i * x->vocab, x->vocab);
+		const double *row = logit + i * x->vocab, score = b->live[i].score, sum = log_sum(row, x->vocab);
 
 		for (int64_t v = 0; v < x->vocab; v++) {
-			Step s = {b->live[i].score + (logit[i * x->vocab + v] - sum), i, (int32_t)v};
+			while (n == most && v + SIDE <= x->vocab && !any_above(row + v, score, sum, first[n - 1].score))
+				v += SIDE;
+			if (v == x->vocab)
+				break;
+			Step s = {score + (row[v] - sum), i, (int32_t)v};
 			int64_t k = n;
 
-			if (n == most && by_score(&s, &first[n - 1]) > 0)
+			if (n == most && !(s.score > first[n - 1].score))
 				continue;
 			for (k -= n == most; k > 0 && by_score(&s, &first[k - 1]) < 0; k--)
 				first[k] = first[k - 1];

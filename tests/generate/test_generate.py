@@ -108,6 +108,27 @@ class Table:
                 found.append((score / ((5 + n) / 6) ** penalty, list(tail) + [self.end] * (length - n)))
         return max(found)
 
+    def beam(self, prompt, length, width, penalty):
+        """The first 2 width continuations of the live hypotheses, step by step: of equals the earlier hypothesis, the
+        lower token."""
+        live, over = [(0.0, list(prompt))], []
+        for n in range(1, length + 1):
+            all = [(score + p, k, v) for k, (score, seq) in enumerate(live)
+                   for v, p in enumerate(self.logp(seq[-1], len(seq) - 1))]
+            was, live = live, []
+            for rank, (score, k, v) in enumerate(sorted(all, key=lambda c: (-c[0], c[1], c[2]))[:2 * width]):
+                tail = was[k][1] + [v]
+                if v == self.end and rank < width:
+                    over.append((score / ((5 + n) / 6) ** penalty, tail))
+                elif v != self.end and len(live) < width:
+                    live.append((score, tail))
+            if len(over) >= width or not live:
+                break
+        if len(over) < width:
+            over += [(score / ((5 + length) / 6) ** penalty, seq) for score, seq in live]
+        score, seq = max(over, key=lambda c: c[0])
+        return seq[len(prompt):] + [self.end] * (length + len(prompt) - len(seq)), score
+
 
 def close(a, b):
     return np.allclose(a, b, rtol=0, atol=1e-4)
@@ -137,6 +158,20 @@ def beams(mantou, folder):
         want = [t.best([p], 3, penalty) for p in (0, 3, 2, 4)]
         result(ids.tolist() == [w[1] for w in want] and close(score, [w[0] for w in want]), "beam, penalty %g: %s, %s"
                % (penalty, ids.tolist(), want))
+    for vocab in (16, 37):                        # whole vectors of a vocabulary, and what is left of one; equal logits
+        t = Table(mantou, folder, "beam%d" % vocab, 1, options=["--batch", "12"], vocab=vocab)
+        t.after[:, 3::2], t.place[:, 3::2] = t.after[:, 2:-1:2], t.place[:, 2:-1:2]
+        t.after[2], t.place[0] = -80, -80
+        t.after[2, 7], t.place[3, 9] = 1000, 90   # of others nothing is left
+        save_weights(t.weights, {"after.weight": t.after, "place": t.place})
+        prompts = np.arange(10, dtype=np.int32)[:, None]
+        np.save(folder / "q.npy", prompts)
+        for width, penalty in ((3, 0.6), (5, 0)):
+            ids, score = t.ids("--input", "ids=q.npy", "--length", 5, "--beam", width, "--length-penalty", penalty)
+            want = [t.beam(p, 5, width, penalty) for p in prompts.tolist()]
+            result(ids.tolist() == [w[0] for w in want] and np.allclose(score, [w[1] for w in want], rtol=1e-6),
+                   "beam %d of %d tokens: %s %s, expected %s" % (width, vocab, ids.tolist(), score, want))
+    t = Table(mantou, folder, "beam", 1)
     narrow, _ = t.ids("--input", "ids=p.npy", "--length", 3, "--beam", 1)
     plain, _ = t.ids("--input", "ids=p.npy", "--length", 3)
     result(narrow.tolist() == plain.tolist(), "a beam of one is greedy")
