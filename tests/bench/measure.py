@@ -79,9 +79,10 @@ def read_row(line):
 
 
 def sizes_of(row):
-    """NAME:KEY=VALUE,..: what the model's constants are set to; `data` is a folder of --data instead of random data."""
+    """NAME:KEY=VALUE,..: what the model's constants are set to; `data` is a folder of --data instead of random data,
+    `beam` the hypotheses of a sequence that is written, each a row of the program's batch."""
     sizes = dict(pair.partition("=")[::2] for pair in row["model"].partition(":")[2].split(",") if pair)
-    return sizes, sizes.pop("data", None)
+    return sizes, sizes.pop("data", None), sizes.pop("beam", None)
 
 
 def data_of(row, a):
@@ -245,12 +246,13 @@ class Process:
 def our_arguments(row, a):
     """What `PROGRAM bench` is asked. Of generation, the steps of the row are sequences, of as many tokens as the model
     has places."""
-    data, generates = data_of(row, a), row["mode"] == "generate"
+    data, generates, beam = data_of(row, a), row["mode"] == "generate", sizes_of(row)[2]
     out = ["bench", "--json", "--warmup", str(row["warmup"]), "--repeat", str(row["steps"]) if generates else "1",
            "--threads", str(a.threads)]
     if row["mode"] == "reader":
         return out + ["--reader", "--steps", str(row["steps"]), "--data", data]
     out += ["--mode", row["mode"]] + (["--data", data] if data else ["--synthetic"])
+    out += ["--beam", beam] if beam else []
     return out + (["--samples", str(row["batch"])] if generates else ["--steps", str(row["steps"])])
 
 
@@ -289,9 +291,9 @@ def settings(row):
 
 def build(mantou, row, folder):
     net = net_of(row)
-    program = os.path.join(folder, row["name"])
-    done = subprocess.run([mantou, "build", net, "-o", program, "--batch", str(row["batch"]), "--precision",
-                           row["precision"], *settings(row)], stderr=subprocess.PIPE, text=True)
+    program, rows = os.path.join(folder, row["name"]), row["batch"] * int(sizes_of(row)[2] or 1)
+    done = subprocess.run([mantou, "build", net, "-o", program, "--batch", str(rows), "--precision", row["precision"],
+                           *settings(row)], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit("measure.py: mantou build %s failed: %s" % (net, done.stderr.strip()))
     return program
