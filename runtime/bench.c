@@ -158,7 +158,7 @@ bench_prepare(Bench *b)
 	if (h->train.examples < h->program.batch)
 		return rt_fail(&h->error, "%lld training examples are fewer than one batch of %lld",
 		               (long long)h->train.examples, (long long)h->program.batch);
-	if (!rt_host_memory(h, h->train.examples) || !rt_host_init_state(h))
+	if (!rt_host_memory(h, h->train.examples) || !rt_host_init_state(h) || !rt_sums_meet(h))
 		return false;
 	h->run.allow_nan = 1;                    /* random labels may well diverge */
 	h->wrap = true;

@@ -40,6 +40,9 @@ typedef struct RtComm {
 } RtComm;
 extern const RtComm rt_comm __attribute__((weak));
 
+/* What a rank says beside its sums. shard: of its first fault, -1. */
+typedef struct RtVote { int64_t step, shard, n, signal; RtFault fault; } RtVote;
+
 /* What the environment says: how many processes the launcher started. */
 /* name NULL: there is no launcher; size 0: unknown; local: its number among those of its machine, -1 unknown */
 typedef struct RtLaunch { const char *name; int size, rank, local; } RtLaunch;
@@ -57,6 +60,16 @@ RtShare rt_turn_part(const RtHost *h, const RtTurn *t, int q);   /* that rank q 
 /* The sums of part p that `rank` has to know, to it or from it, the range at `grad`: messages of sums.msg behind the
  * first n; their number. */
 int rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, bool send, int n);
+
+/* The first span that ends behind a byte of the range. */
+int64_t rt_sums_behind(const RtSums *s, int64_t from);
+
+/* ---- ranks of one machine see each other's sums (window.c), on the loop's own thread */
+bool rt_window_open(RtHost *h);                     /* sums.window where each can see all; false after rt_fail */
+void rt_window_start(RtHost *h);                    /* this rank has filled the next bucket */
+void rt_window_wait(RtHost *h, int bucket);         /* of this step, and those before it */
+/* Bytes [at[r], at[r + 1]) of `all` are rank r's: this one's go to the others, theirs come. */
+void rt_window_say(RtHost *h, void *all, const int64_t *at);
 
 /* ---- what carries the bytes: mpi.c, a library of the launcher's; tcp.c, sockets. All calls on one thread. */
 typedef struct RtRequest { uint8_t at[8]; bool open; } RtRequest;

@@ -564,7 +564,10 @@ rt_tell(RtRun *run)
 	if (!rt_cuts_cut(h) || h->opt.no_exchange)
 		return;
 	norms_move(h, h->rank, false);
-	h->comm->run(h, cut_move, &r);
+	if (h->sums.window)
+		rt_window_say(h, h->cuts.told, h->cuts.told_at);
+	else
+		h->comm->run(h, cut_move, &r);
 	for (int q = 0; q < h->ranks; q++)
 		if (q != h->rank)
 			norms_move(h, q, true);

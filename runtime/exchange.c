@@ -222,9 +222,6 @@ sums_join(RtHost *h, int64_t k)
 
 enum { SUM_SMALL = 32 << 10, SUM_PART = 1 << 20, SUM_ARRIVES = 32 << 20 };
 
-/* What a rank says beside its sums. shard: of its first fault, -1. */
-typedef struct RtVote { int64_t step, shard, n, signal; RtFault fault; } RtVote;
-
 int
 rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out)
 {
@@ -253,7 +250,7 @@ RtTurn
 rt_turn_first(const RtHost *h, const RtBucket *b)
 {
 	const RtSums *s = &h->sums;
-	RtTurn t = {.at = b->offset - s->begin, .whole = b->bytes <= SUM_SMALL};
+	RtTurn t = {.at = b->offset - s->begin, .whole = b->bytes <= SUM_SMALL && !s->window};
 
 	t.end = t.at + b->bytes;
 	t.step = t.whole ? b->bytes : s->width * h->ranks;
@@ -307,9 +304,8 @@ span_end(const RtSpan *x)
 	return x->at + x->n * rt_dtype[x->dtype].bytes;
 }
 
-/* The first span that ends behind a byte of the range. */
-static int64_t
-sums_behind(const RtSums *s, int64_t from)
+int64_t
+rt_sums_behind(const RtSums *s, int64_t from)
 {
 	int64_t low = 0, high = s->npart;
 
@@ -328,7 +324,7 @@ sums_behind(const RtSums *s, int64_t from)
 static void
 join_add(const RtSums *s, RtShare p, uint8_t *out, const uint8_t *left, const uint8_t *right)
 {
-	int64_t low = sums_behind(s, p.from);
+	int64_t low = rt_sums_behind(s, p.from);
 
 	for (; low < s->npart && s->part[low].at < p.to; low++) {
 		const RtSpan *x = &s->part[low];
@@ -375,7 +371,7 @@ rt_turn_give(RtHost *h, const RtTurn *t, uint8_t *grad, RtShare p, int rank, boo
 		if (x->rank == (send ? rank : h->rank) && from < to)
 			s->msg[n++] = (RtMsg){rank, send, grad + from, (size_t)(to - from)};
 	}
-	for (int64_t i = sums_behind(s, p.from); i < s->npart && s->part[i].at < p.to; i++) {
+	for (int64_t i = rt_sums_behind(s, p.from); i < s->npart && s->part[i].at < p.to; i++) {
 		int64_t from = s->part[i].at > p.from ? s->part[i].at : p.from, to;
 
 		if (s->part[i].owned)
@@ -439,10 +435,16 @@ sums_span(const RtSums *s, int64_t at)
 	return low;
 }
 
+static bool
+sums_by(const RtHost *h, const char *way)
+{
+	return h->opt.exchange && strcmp(h->opt.exchange, way) == 0;
+}
+
 bool
 rt_exchange_library(const RtHost *h)
 {
-	return h->opt.exchange && strcmp(h->opt.exchange, "library") == 0;
+	return sums_by(h, "library");
 }
 
 /* --exchange library: bytes [from, end) of the range by the library's own sum, a call for what stands together and
@@ -500,7 +502,15 @@ sums_start(RtHost *h, int b)
 	while (rt_exchange_library(h) && n > 0)  /* one sum a rank, whatever nodes it has */
 		sums_add(h, p0, p1, grad, s->room[--n], grad);
 	s->started = b + 1;
-	s->number[b] = h->comm->start(h, join_bucket, &s->bucket[b]);
+	if (!s->window) {
+		s->number[b] = h->comm->start(h, join_bucket, &s->bucket[b]);
+		return;
+	}
+	double begin = rt_now();
+
+	rt_window_start(h);
+	s->busy += rt_now() - begin;             /* the loop's own time */
+	s->exposed += rt_now() - begin;
 }
 
 void
@@ -524,8 +534,12 @@ rt_wait(RtRun *run, int64_t bucket)
 
 	if (last >= s->waited) {
 		begin = rt_now();
-		h->comm->wait(h, s->number[last]);
+		if (s->window)
+			rt_window_wait(h, (int)last);
+		else
+			h->comm->wait(h, s->number[last]);
 		s->exposed += rt_now() - begin;
+		s->busy += s->window ? rt_now() - begin : 0;
 		s->waited = (int)last + 1;
 	}
 	if (bucket >= s->nbucket)
@@ -540,13 +554,16 @@ sums_vote(RtHost *h)
 	double begin = rt_now();
 	int n = 0;
 
-	for (int r = 0; r < h->ranks; r++) {
+	for (int r = 0; r < h->ranks && !s->window; r++) {
 		if (r == h->rank)
 			continue;
 		s->say[n++] = (RtMsg){r, true, &s->vote[h->rank], sizeof *s->vote};
 		s->say[n++] = (RtMsg){r, false, &s->vote[r], sizeof *s->vote};
 	}
-	h->comm->beside(h, s->say, n);
+	if (s->window)
+		rt_window_say(h, s->vote, s->vote_at);
+	else
+		h->comm->beside(h, s->say, n);
 	s->voting += rt_now() - begin;
 }
 
@@ -640,6 +657,9 @@ sums_ranks(RtHost *h)
 
 	s->rank = rt_alloc(sizeof *s->rank * (size_t)h->ranks);
 	s->vote = rt_alloc(sizeof *s->vote * (size_t)h->ranks);
+	s->vote_at = rt_alloc(sizeof *s->vote_at * (size_t)(h->ranks + 1));
+	for (int r = 0; r <= h->ranks; r++)
+		s->vote_at[r] = r * (int64_t)sizeof *s->vote;
 	s->say = rt_alloc(sizeof *s->say * 2 * (size_t)h->ranks);
 	for (int r = 0; r < h->ranks; r++) {
 		RtPieces *p = &s->rank[r];
@@ -703,6 +723,17 @@ rt_sums_open(RtHost *h)
 			return rt_fail(&h->error, "out of memory: the sums of %d shards need %.1f MiB", (int)s->shards,
 			               (double)s->bytes * s->deepest / 0x1p20);
 	return true;
+}
+
+bool
+rt_sums_meet(RtHost *h)
+{
+	RtSums *s = &h->sums;
+
+	if (h->ranks == 1 || s->shards <= 1 || h->object->device || h->opt.no_exchange || rt_exchange_library(h) ||
+	    sums_by(h, "messages"))
+		return true;
+	return rt_window_open(h);
 }
 
 int64_t

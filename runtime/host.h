@@ -290,7 +290,7 @@ typedef struct RtOptions {
 	const char *watch; int64_t watch_every;     /* 0: not given */
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
-	const char *exchange;                       /* "tree", "library"; NULL: not given */
+	const char *exchange;                       /* "tree", "messages", "library"; NULL: not given */
 	int64_t processes;                          /* of info; 0: not given */
 	bool no_exchange, only_exchange, links;
 	bool has_seed;
@@ -329,6 +329,17 @@ void rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks);
 void rt_threads_run_whole(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t whole);
 void rt_threads_free(RtThreads *p);
 int rt_threads_count(const RtThreads *p);
+/* Between two looks of who spins. */
+static inline void
+rt_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#else
+	__asm__ volatile("" ::: "memory");
+#endif
+}
+
 void rt_threads_use(RtThreads *p, int n);     /* between jobs: how many take part from now on, 1 to all */
 int rt_threads_used(const RtThreads *p);
 int rt_cpus(void);                            /* that this process may run on */
@@ -553,6 +564,8 @@ typedef struct RtSums {
 	int64_t moved, told_moved;
 	RtPieces *rank;                             /* by rank */
 	struct RtVote *vote; struct RtMsg *say;     /* by rank; what carries them */
+	int64_t *vote_at;                           /* by rank: bytes before its vote */
+	struct RtWindow *window;                    /* ranks see each other's sums; NULL: these travel */
 	/* --shard-optimizer: by bucket * (ranks + 1) + rank where the rank's part of the range begins; -1: parts are
 	 * equal */
 	int64_t *edge;
@@ -599,6 +612,8 @@ bool rt_exchanges(RtHost *h, int64_t n);      /* n of them, as steps would ask f
 void rt_exchange_log(const RtHost *h);
 void rt_exchange_warn(RtHost *h, int64_t epoch, double seconds);
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
+/* Of several processes, once all have their memory: how sums will go from one to another. False after rt_fail. */
+bool rt_sums_meet(RtHost *h);
 /* What is added behind shard k, shards coming in order: into add, RT_MAX_NODES of them; their number. */
 int rt_merge_adds(RtSums *s, int64_t k, RtAdd *add);
 /* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
@@ -622,6 +637,7 @@ typedef struct RtJoins {
 size_t rt_joins_room(RtHost *h);              /* bytes of the arena, from the number of shards of this process */
 int rt_joins_unit(const RtGraph *g, int a);   /* the end of joins [a, ..) that are exchanged together */
 int64_t rt_join_bytes(const RtJoin *j);       /* of what a shard brings */
+int64_t rt_joins_said(const RtHost *h, int rank); /* bytes that the rank says at once at most */
 bool rt_joins_open(RtHost *h);                /* behind rt_sums_open; false after rt_fail */
 bool rt_joins_in_step(const RtHost *h);       /* a process's shards run in step */
 /* rt_batch's work where the shard's inputs stand ready from rt_count; false: they do not */

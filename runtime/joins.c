@@ -122,25 +122,30 @@ unit_tree(const Unit *u, RtNode x)
 	return at;
 }
 
-/* On the exchange thread: this rank's pieces to all, theirs to this one. */
-static void
-unit_exchange(RtHost *h, void *cx)
+static int64_t
+unit_step(const RtHost *h)
 {
-	Unit *u = cx;
+	return h->joins.room + (int64_t)sizeof(Head);
+}
+
+int64_t
+rt_joins_said(const RtHost *h, int rank)
+{
+	return h->joins.slot ? h->sums.rank[rank].n * unit_step(h) : 0;
+}
+
+/* `bytes` of this rank's pieces to all, theirs to this one, by messages. On the exchange thread. */
+typedef struct Pieces { int64_t bytes; } Pieces;
+
+static void
+unit_messages(RtHost *h, void *cx)
+{
+	const Pieces *p = cx;
 	RtJoins *j = &h->joins;
-	int64_t bytes = 0, step = j->room + (int64_t)sizeof(Head);
+	int64_t step = unit_step(h), bytes = p->bytes;
 	int n = 0;
 	RtMsg *m = rt_alloc(sizeof *m * (size_t)(2 * j->slots * h->ranks));
 
-	for (int i = u->a; i < u->b; i++)
-		bytes += rt_join_bytes(&joins_graph(h)->join[i]);
-	for (int i = 0; i < h->sums.rank[h->rank].n; i++) {
-		uint8_t *at = j->slot + (j->first[h->rank] + i) * step;
-
-		memcpy(at, &u->mine, sizeof u->mine);
-		if (u->mine.shard < 0)
-			memcpy(at + sizeof(Head), unit_tree(u, h->sums.rank[h->rank].node[i]), (size_t)bytes);
-	}
 	for (int r = 0; r < h->ranks; r++) {
 		for (int i = 0; r != h->rank && i < h->sums.rank[h->rank].n; i++)
 			m[n++] = (RtMsg){r, true, j->slot + (j->first[h->rank] + i) * step,
@@ -150,6 +155,43 @@ unit_exchange(RtHost *h, void *cx)
 	}
 	h->comm->move(h, m, n);
 	free(m);
+}
+
+/* The same, on a machine where ranks see each other's. */
+static void
+unit_say(RtHost *h)
+{
+	RtJoins *j = &h->joins;
+	int64_t *at = rt_alloc(sizeof *at * (size_t)(h->ranks + 1));
+
+	for (int r = 0; r < h->ranks; r++)
+		at[r + 1] = at[r] + h->sums.rank[r].n * unit_step(h);
+	rt_window_say(h, j->slot, at);
+	free(at);
+}
+
+/* This rank's pieces to all, theirs to this one. */
+static void
+unit_exchange(Unit *u)
+{
+	RtHost *h = u->h;
+	RtJoins *j = &h->joins;
+	int64_t step = unit_step(h);
+	Pieces p = {0};
+
+	for (int i = u->a; i < u->b; i++)
+		p.bytes += rt_join_bytes(&joins_graph(h)->join[i]);
+	for (int i = 0; i < h->sums.rank[h->rank].n; i++) {
+		uint8_t *at = j->slot + (j->first[h->rank] + i) * step;
+
+		memcpy(at, &u->mine, sizeof u->mine);
+		if (u->mine.shard < 0)
+			memcpy(at + sizeof(Head), unit_tree(u, h->sums.rank[h->rank].node[i]), (size_t)p.bytes);
+	}
+	if (h->sums.window)
+		unit_say(h);
+	else
+		h->comm->run(h, unit_messages, &p);
 	u->pieces = true;
 	for (int r = 0; r < h->ranks && !u->fault; r++) {        /* ranks have their shards in order */
 		const Head *his = (const Head *)(const void *)(j->slot + j->first[r] * step);
@@ -171,7 +213,7 @@ unit_join(RtHost *h, int a, int b, int64_t shard)
 	if (h->ranks > 1 && !h->opt.no_exchange) {
 		if (shard >= 0)
 			memcpy(&u.mine.fault, h->run.arena + h->program.fault_offset, sizeof u.mine.fault);
-		h->comm->run(h, unit_exchange, &u);
+		unit_exchange(&u);
 		h->sums.busy += rt_now() - begin;        /* nothing hides it */
 		h->sums.exposed += rt_now() - begin;
 	} else if (shard >= 0) {

@@ -5,7 +5,7 @@
  * for `mantou scale` (frontend/cluster_file.c): start and bytes/s each way between two processes of a node, and of two
  * nodes, and the rate of adding what arrives. The first two ranks of a node, or of two nodes, move 8 bytes and 4 MiB
  * to each other at once (their devices 16 MiB); the best of several turns counts, as a busy machine only makes them
- * longer. */
+ * longer. Where processes see each other's sums (window.c) the program's own are exchanged by all of them. */
 #include "comm.h"
 
 #include <math.h>
@@ -107,6 +107,35 @@ link_sums(RtHost *h, const Link *l, double *rate)
 	return true;
 }
 
+/* Where processes of one machine see each other's sums: an exchange of gradients that kernels have just written, on all
+ * ranks at once; as a link, and as what it takes from the loop, which does it itself. */
+static void
+link_windows(RtHost *h, char *text, size_t room)
+{
+	RtSums *s = &h->sums;
+	double least = 1e300, start = 1e300, passed = (double)s->bytes * 2 * (h->ranks - 1) / h->ranks;
+
+	for (int i = 0; i < LINK_TURNS; i++) {
+		double begin;
+
+		memset(h->run.arena + s->begin, 0, (size_t)s->bytes);
+		rt_window_say(h, s->vote, s->vote_at);
+		begin = rt_now();
+		rt_window_say(h, s->vote, s->vote_at);
+		start = fmin(start, rt_now() - begin);
+		begin = rt_now();
+		for (s->started = 0; s->started < s->nbucket;) {
+			s->started++;
+			rt_window_start(h);
+		}
+		rt_window_wait(h, s->nbucket - 1);
+		least = fmin(least, rt_now() - begin);
+	}
+	s->started = 0;
+	snprintf(text, room, "link inside %.3gus %.4gGB/s\nwork %.4gms/MB\n", start * 1e6, passed / least * 1e-9,
+	         least * 1e9 / passed);
+}
+
 bool
 rt_links(RtHost *h)
 {
@@ -122,7 +151,9 @@ rt_links(RtHost *h)
 	gethostname(mine, sizeof mine - 1);
 	h->comm->gather(h, mine, sizeof mine, &hosts, at);
 	free(at);
-	for (int inside = 1; inside >= 0; inside--) {
+	if (h->sums.window)
+		link_windows(h, text, sizeof text);
+	for (int inside = h->sums.window ? -1 : 1; inside >= 0; inside--) {
 		double both[2] = {0}, *seen;
 		uint8_t *all = NULL;
 

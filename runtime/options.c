@@ -313,8 +313,9 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--continue and --no-save%s%s", " exclude each other", "");
 	if (o->replan && !o->resume && !o->goes_on)
 		return options_wrong(o, "--replan%s%s", " goes with --resume or --continue", "");
-	if (o->exchange && strcmp(o->exchange, "tree") != 0 && strcmp(o->exchange, "library") != 0)
-		return options_wrong(o, "--exchange wants tree or library, not '%s'%s", o->exchange, "");
+	if (o->exchange && strcmp(o->exchange, "tree") != 0 && strcmp(o->exchange, "messages") != 0 &&
+	    strcmp(o->exchange, "library") != 0)
+		return options_wrong(o, "--exchange wants tree, messages or library, not '%s'%s", o->exchange, "");
 	if (o->exchange && o->no_exchange)
 		return options_wrong(o, "--exchange and --no-exchange%s%s", " exclude each other", "");
 	if (o->only_exchange + o->links + o->no_exchange > 1)

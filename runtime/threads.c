@@ -49,16 +49,6 @@ struct RtThreads {
 	Worker *worker;
 };
 
-static inline void
-threads_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
-}
-
 static void
 threads_futex(uint32_t *at, int op, uint32_t value)
 {
@@ -126,7 +116,7 @@ threads_await(RtThreads *p, uint32_t seen)
 		now = __atomic_load_n(&p->generation, __ATOMIC_ACQUIRE);
 		if (now != seen)
 			return now;
-		threads_pause();
+		rt_pause();
 	}
 	__atomic_add_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 	while ((now = __atomic_load_n(&p->generation, __ATOMIC_SEQ_CST)) == seen)
@@ -166,7 +156,7 @@ threads_join(RtThreads *p)
 	for (int i = 0; i < p->spin; i++) {
 		if (__atomic_load_n(&p->done, __ATOMIC_ACQUIRE) == all)
 			return;
-		threads_pause();
+		rt_pause();
 	}
 	__atomic_store_n(&p->waiting, 1, __ATOMIC_SEQ_CST);
 	while ((done = __atomic_load_n(&p->done, __ATOMIC_SEQ_CST)) != all)

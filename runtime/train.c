@@ -215,7 +215,7 @@ train_prepare(RtHost *h)
 	good = train_open(h);
 	if (h->ranks > 1)
 		good = train_agree(h, good);
-	if (!good)
+	if (!good || !rt_sums_meet(h))
 		return false;
 	per = train_per_epoch(h);
 	if (h->opt.weights && !rt_checkpoint_weights(h, h->opt.weights, h->opt.partial))
