@@ -13,8 +13,9 @@
 typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
 /* What ranks share: an update, the states that it stores by place in the module, the gradient of its parameter, and
  * whether somebody else reads that whole; or what computes scalars of a gradient, and stores no state. solo: one of
- * several kernels of an update that no element has to itself: one rank runs them, and the first has the states. */
-typedef struct KernelCut { uint32_t grad; bool whole, solo; VEC(uint32_t) state; } KernelCut;
+ * several kernels of an update that no element has to itself: one rank runs them, and the first has the states. late:
+ * those of them that no step reads but this update. */
+typedef struct KernelCut { uint32_t grad; bool whole, solo; VEC(uint32_t) state, late; } KernelCut;
 typedef struct KernelSum { int64_t offset; int bytes; } KernelSum; /* of a row: the first one's place */
 typedef struct KernelRec {
 	const char *name;

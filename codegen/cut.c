@@ -402,6 +402,31 @@ mark_norms(const Module *m, GraphKernels *gk, const int *solo, Arena *a)
 	joins_last(&x);
 }
 
+/* States that a step reads nowhere but in the update that stores them: parameters of which graph train reads a copy in
+ * 16 bits, averages. */
+static void
+mark_late(const Module *m, const ProgramKernels *ks, GraphKernels *gk, const int *solo, Arena *a)
+{
+	const Graph *train = NULL;
+
+	for (uint32_t i = 0; i < ks->graph.n; i++)
+		train = strcmp(ks->graph.at[i]->g->name, "train") ? train : ks->graph.at[i]->g;
+	for (uint32_t k = 0; k < gk->k.n; k++) {
+		KernelCut *c = (KernelCut *)(uintptr_t)gk->k.at[k].cut;
+		bool *own = arena_array(a, bool, gk->g->group.n + 1);
+
+		for (uint32_t i = 0; c && i < gk->g->group.n; i++)
+			own[i] = (int)i == gk->k.at[k].group || (c->solo && solo[i] == solo[gk->k.at[k].group]);
+		for (uint32_t i = 0; c && train && i < c->state.n; i++) {
+			const State *s = &m->state.at[c->state.at[i]];
+
+			if (s->kind != ST_SLOT && !read_elsewhere(train, -1, s->name, NULL) &&
+			    !read_elsewhere(gk->g, -1, s->name, own))
+				vec_push(a, &c->late, c->state.at[i]);
+		}
+	}
+}
+
 int
 program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a)
 {
@@ -429,6 +454,7 @@ program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a)
 		for (uint32_t k = 0; k < m->state.n; k++)
 			n += m->state.at[k].kind == ST_PARAM && mark_solo(m, gk, &m->state.at[k], solo, a);
 		mark_norms(m, gk, solo, a);
+		mark_late(m, ks, gk, solo, a);
 	}
 	return n;
 }

@@ -168,6 +168,8 @@ put_cut(Buf *b, const KernelRec *k)
 	           (unsigned)k->cut->grad, k->cut->whole ? "true" : "false");
 	for (uint32_t i = 0; i < k->cut->state.n; i++)
 		buf_printf(b, "%s%u", i ? ", " : "", (unsigned)k->cut->state.at[i]);
+	for (uint32_t i = 0; i < k->cut->late.n; i++)
+		buf_printf(b, "%s%u", i ? ", " : "], \"late\": [", (unsigned)k->cut->late.at[i]);
 	buf_printf(b, "]%s", k->cut->solo ? ", \"solo\": true" : "");
 	if (k->total && !k->cut->solo)
 		buf_printf(b, ", \"total\": %lld, \"sums\": [", (long long)k->total);

@@ -8,6 +8,8 @@
  * update: a rank has those of which it owns most, and is given the few sums that it lacks; then all tell each other
  * what their tasks have left (rt_tell), before it is joined. Behind the update parameters go from each rank to all.
  * Kernels give the same bits whoever runs which tasks, so the option enters no result.
+ * What no step reads but the update that stores it (a parameter of which kernels read a copy in 16 bits, an average)
+ * goes round only before somebody else reads it: an evaluation, a checkpoint.
  * Slots of others are never written, and the arena has no memory behind pages that nobody wrote. Before a checkpoint
  * rank 0 collects them, and gives their memory back behind the next update. */
 #define _GNU_SOURCE
@@ -338,9 +340,20 @@ cut_place(const RtHost *h, const RtRow *row, int k, int r)
 	return (Move){r, t->offset + from * size, (to - from) * size};
 }
 
-/* The places of slots (or of what else updates store) of all ranks, those together that lie together. */
+/* Which of the states that an update stores: those that steps read, those that they do not, the slots. */
+typedef enum Which { CUT_READ, CUT_LATE, CUT_SLOTS } Which;
+
+static Which
+cut_which(const RtHost *h, const RtCut *c, int i)
+{
+	if (h->program.state[c->state[i]].kind == RT_SLOT)
+		return CUT_SLOTS;
+	return c->late[i] && !h->object->device ? CUT_LATE : CUT_READ;
+}
+
+/* Their places of all ranks, those together that lie together. */
 static int
-cut_moves(const RtHost *h, const CutRow *row, bool slots, Move **out)
+cut_moves(const RtHost *h, const CutRow *row, Which which, Move **out)
 {
 	int n = 0, kept = 0, room = 0;
 	Move *m;
@@ -351,7 +364,7 @@ cut_moves(const RtHost *h, const CutRow *row, bool slots, Move **out)
 	for (int i = 0; i < h->cuts.n; i++)
 		for (int k = 0; k < row[i].row->cut->nstate; k++)
 			for (int r = 0; r < h->ranks; r++)
-				if ((h->program.state[row[i].row->cut->state[k]].kind == RT_SLOT) == slots) {
+				if (cut_which(h, row[i].row->cut, k) == which) {
 					m[n] = cut_place(h, row[i].row, row[i].row->cut->state[k], r);
 					n += m[n].n > 0;
 				}
@@ -421,7 +434,7 @@ cut_lists(RtHost *h, const CutRow *row)
 {
 	RtCuts *c = &h->cuts;
 	Move *m;
-	int n = cut_moves(h, row, false, &m);
+	int n = cut_moves(h, row, CUT_READ, &m);
 
 	c->spread = cut_room(h, m, n);
 	for (int i = 0; i < n; i++) {
@@ -429,7 +442,12 @@ cut_lists(RtHost *h, const CutRow *row)
 		c->moved += m[i].n;
 	}
 	free(m);
-	n = cut_moves(h, row, true, &m);
+	n = cut_moves(h, row, CUT_LATE, &m);
+	c->late = cut_room(h, m, n);
+	for (int i = 0; i < n; i++)
+		cut_messages(h, &m[i], -1, c->late, &c->nlate);
+	free(m);
+	n = cut_moves(h, row, CUT_SLOTS, &m);
 	c->collect = cut_room(h, m, n);
 	c->begin = n ? INT64_MAX : 0;
 	for (int i = 0; i < n; i++) {
@@ -588,7 +606,19 @@ rt_spread(RtRun *run)
 	h->sums.busy += rt_now() - begin;        /* nothing hides it */
 	h->sums.exposed += rt_now() - begin;
 	h->sums.moved += h->cuts.moved;
+	h->cuts.behind = h->cuts.nlate > 0;
 	rt_cuts_over(h);
+}
+
+void
+rt_cuts_late(RtHost *h)
+{
+	Round r = {h->cuts.late, h->cuts.nlate};
+
+	if (!rt_cuts_cut(h) || !h->cuts.behind)
+		return;
+	h->comm->run(h, cut_move, &r);
+	h->cuts.behind = false;
 }
 
 bool
@@ -598,6 +628,7 @@ rt_cuts_collect(RtHost *h, int64_t step)
 
 	if (!rt_cuts_cut(h) || !h->cuts.saves || h->cuts.collected == step)
 		return true;
+	rt_cuts_late(h);
 	for (int i = 0; i < r.n; i++)            /* of a device: hosts tell each other */
 		if (r.m[i].send && !rt_host_fetch(h, (uint8_t *)r.m[i].at - h->run.arena, (int64_t)r.m[i].n))
 			return rt_context(&h->error, "cannot save");

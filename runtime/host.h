@@ -148,6 +148,7 @@ typedef struct RtCut {
 	int64_t each, total;
 	RtLeft *left; int nleft;
 	int grad, nstate, *state, *size;    /* size: of a device's kernel, bytes an element by offset; NULL */
+	bool *late;                         /* by state: no step reads it but the update that stores it */
 	bool whole, solo;
 	int64_t *edge;
 } RtCut;
@@ -584,6 +585,8 @@ typedef struct RtCuts {
 	uint8_t *told; int64_t *told_at; struct RtMsg *tell; int ntell;
 	RtTold *place; int *place_at;
 	struct RtMsg *spread; int nspread;          /* the parameters behind an update, of all ranks to all */
+	struct RtMsg *late; int nlate;              /* those that no step reads, before somebody else does */
+	bool behind;                                /* others have newer ones of these */
 	struct RtMsg *collect; int ncollect;        /* the slots, to rank 0 */
 	int64_t spared, moved;                      /* bytes of slots that are others'; of parameters, a step */
 	int64_t begin, end;                         /* where slots stand in the arena */
@@ -598,6 +601,7 @@ int64_t rt_cuts_part(const RtHost *h, const RtRow *r, int64_t *from, int64_t *to
 /* The next bytes [*at, *at + *n) of the arena from *at to `end` that are not other ranks' slots; false: none are. */
 bool rt_cuts_own(const RtHost *h, int64_t *at, int64_t end, int64_t *n);
 bool rt_cuts_collect(RtHost *h, int64_t step);  /* before a checkpoint; all ranks alike; false after rt_fail */
+void rt_cuts_late(RtHost *h);                   /* before parameters are read outside of steps; all ranks alike */
 void rt_cuts_over(RtHost *h);                 /* a step begins behind a checkpoint: rank 0 needs the slots no more */
 void rt_cuts_release(RtHost *h, int state);   /* the memory of the slots that are others'; -1: of all states */
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */

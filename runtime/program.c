@@ -295,6 +295,12 @@ program_cut(const Json *o, int noff)
 	c->state = rt_alloc(sizeof *c->state * (size_t)(c->nstate + 1));
 	for (const Json *x = states ? states->child : NULL; x; x = x->next)
 		c->state[n++] = (int)x->i;
+	const Json *late = rt_json_get(o, "late");
+
+	c->late = rt_alloc(sizeof *c->late * (size_t)(c->nstate + 1));
+	for (const Json *x = late ? late->child : NULL; x; x = x->next)
+		for (int i = 0; i < c->nstate; i++)
+			c->late[i] |= c->state[i] == x->i;
 	c->size = sizes && (int)sizes->n == noff ? rt_alloc(sizeof *c->size * (size_t)(noff + 1)) : NULL;
 	n = 0;
 	for (const Json *x = c->size ? sizes->child : NULL; x; x = x->next)

@@ -305,6 +305,7 @@ train_evaluate(RtHost *h, int64_t epoch, double mean[RT_MAX_RESULTS], bool *done
 		return true;
 	memcpy(sum, h->sum, sizeof sum);
 	h->error.text[0] = 0;
+	rt_cuts_late(h);
 	*done = rt_evaluate(h, mean, &examples);
 	h->run.step = step;
 	h->run.epoch = epoch;

@@ -204,6 +204,13 @@ bits() {
 	ranks $library 4 b clip.so --sink off --threads 2 && same "$library, --shard-optimizer, clipped, --sink off" clip.a b
 	ranks $library 4 b clip && same "$library, clipped, 4 ranks" clip.a b
 	ranks $library 5 b wide.each && same "$library, shards of one example" each.a b
+	for p in 2 5; do
+		ranks $library $p b late.so --log "$dir/b.log" && same "$library, --shard-optimizer, copies and averages, $p ranks" late.a b
+		# an evaluation reads what the steps do not
+		if [ "$(grep -o '"eval": {[^}]*}' "$dir/b.log")" = "$(grep -o '"eval": {[^}]*}' "$dir/late.a.log")" ]; then good; else bad "$library, $p ranks, --shard-optimizer: evaluated otherwise"; fi
+		rm -f "$dir/b.log"
+	done
+	ranks $library 3 half late.so --stop 5 --every 2 && ranks $library 2 b late --resume "$dir/half.st" && same "$library, --shard-optimizer, copies and averages, resumed" late.a b
 	for p in 2 5; do ranks $library $p b lamb.so && same "$library, --shard-optimizer, lamb, $p ranks" lamb.a b; done
 	ranks $library 3 half lamb.so --stop 3 && train b lamb --resume "$dir/half.st" && same "$library, --shard-optimizer, lamb, resumed" lamb.a b
 	ranks $library 2 b attention.so --exchange library && same "$library, --shard-optimizer --exchange library" attention.a b
@@ -247,6 +254,14 @@ faults() {
 whole, parts = map(int, open(sys.argv[1]))
 sys.exit(not 1e7 < whole or not 0.98 < parts / whole < 1.03)' "$dir/volumes"; then good; else bad "$library, $p ranks, clipped, slots by process: $(cat "$dir/volumes" | tr '\n' ' ')"; fi
 		done
+		for m in late late.so; do
+			rm -f "$dir"/sent.*
+			MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=1e12 SLOW_COUNT="$dir/sent" tests/distribute/ranks $library 2 "$dir/$m" train --exchange messages --steps 8 --no-save --no-eval --quiet >"$dir/out" 2>&1
+			cat "$dir"/sent.* | awk '{ n += $1 } END { print n }'
+		done >"$dir/volumes"
+		if python3 -c 'import sys
+whole, parts = map(int, open(sys.argv[1]))
+sys.exit(not 1e7 < whole or not 0.7 < parts / whole < 0.85)' "$dir/volumes"; then good; else bad "$library, slots by process, copies and averages: $(cat "$dir/volumes" | tr '\n' ' ')"; fi
 		rm -f "$dir/b.log"
 		MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=2e7 tests/distribute/ranks $library 2 "$dir/wide" train --exchange messages --steps 8 --no-save --log "$dir/b.log" >"$dir/out" 2>&1
 		if [ "$(grep -c 'warning: [0-9]* % of epoch 1 was spent waiting for other processes: .* GB/s were exchanged, buckets are cut for 1' "$dir/out")" = 1 ] &&
@@ -358,6 +373,12 @@ programs() {
 			train $m.a $m
 		done
 		build attention.so16 attention --precision f16 --distribute mpi --shard-optimizer
+		# parameters that no step reads but their update: of f16 there are copies, averages are for others
+		sed 's/adam(rate = 0.001)/&  average = ema(0.9)/' tests/distribute/wide.net >"$dir/late.net"
+		for way in '' --shard-optimizer; do
+			"$mantou" build "$dir/late.net" --precision f16 --distribute mpi $way -o "$dir/late${way:+.so}" 2>"$dir/out" || bad "late $way: $(cat "$dir/out")"
+		done
+		train late.a late
 		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 		build attention.mpi16 attention --precision f16 --distribute mpi
 		build slow slow --distribute mpi
