@@ -100,7 +100,8 @@ typedef struct Level {
 	bool multiple4;      /* its variable is a multiple of 4 */
 } Level;
 
-typedef struct RandomBlock { const Op *op; V base, word[4]; } RandomBlock; /* numbers of 4 * W neighbours */
+/* Random numbers of 4 * W elements: of neighbours, lanes' elements 1 apart, or of 4 neighbours of each lane's. */
+typedef struct RandomBlock { const Op *op; V base, word[4]; int64_t apart; } RandomBlock;
 typedef struct BlockLevel { LLVMBasicBlockRef bb; int level; } BlockLevel;
 
 typedef struct Emit {        /* one kernel function in the making */

@@ -423,7 +423,7 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 	if (!i_multiple4(e, base))
 		return NULL;
 	for (uint32_t i = 0; i < e->random.n; i++)
-		if (e->random.at[i].op == op && e->random.at[i].base == base)
+		if (e->random.at[i].op == op && e->random.at[i].base == base && e->random.at[i].apart == 1)
 			return e->random.at[i].word[e->block_u];
 	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""), lanes = ix_vec(e, (Ix){.s = group, .c = 1}), c[4];
 	Philox p = {.e = e,
@@ -431,7 +431,7 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 	            .vec = true,
 	            .t32 = vec_of(e, e->l->i32),
 	            .t64 = vec_of(e, e->l->i64)};
-	RandomBlock r = {.op = op, .base = base};
+	RandomBlock r = {.op = op, .base = base, .apart = 1};
 
 	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), c);
 	for (int q = 0; q < 4; q++) { /* lane l of vector q is word l % 4 of group q * W / 4 + l / 4 */
@@ -448,6 +448,36 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 	return r.word[e->block_u];
 }
 
+/* Where the lanes' elements lie a multiple of four apart, each lane's word has the same number in its group: neighbours
+ * of one lane, one after the other, share what makes all four. NULL where not. */
+static V
+philox_neighbours(Emit *e, const Op *op, Ix element, V key, V step)
+{
+	int64_t k;
+	V split = i_split(element.s, &k), base = i_add_k(e, split, k & ~(int64_t)3);
+
+	if (!ix_lane(&element) || element.c % 4 || element.g || !i_multiple4(e, base))
+		return NULL;
+	for (uint32_t i = 0; i < e->random.n; i++) {
+		const RandomBlock *r = &e->random.at[i];
+
+		if (r->op == op && r->base == base && r->apart == element.c)
+			return r->word[k & 3];
+	}
+	RandomBlock r = {.op = op, .base = base, .apart = element.c};
+	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""),
+	  lanes = ix_vec(e, (Ix){.s = group, .c = element.c / 4});
+	Philox p = {.e = e,
+	            .b = at3(e, lanes, key, step),
+	            .vec = true,
+	            .t32 = vec_of(e, e->l->i32),
+	            .t64 = vec_of(e, e->l->i64)};
+
+	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), r.word);
+	vec_push(e->arena, &e->random, r);
+	return r.word[k & 3];
+}
+
 /* Of a shard, the numbers begin at per * (step / 2^32): see `random` in ir/ops.def. */
 static V
 random_first(Emit *e, const Op *op, V step)
@@ -457,7 +487,7 @@ random_first(Emit *e, const Op *op, V step)
 	return per ? i_mul_k(e, i_div_k(e, step, (int64_t)1 << 32), per) : NULL;
 }
 
-/* Element numbers are 64-bit; outside philox_block each lane computes its group of four words and takes its own. */
+/* Element numbers are 64-bit; elsewhere each lane computes its group of four words and takes its own. */
 Cell
 random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 {
@@ -469,6 +499,8 @@ random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 	V key = LLVMBuildTrunc(at1(e, seed.v), seed.v, e->l->i32, ""),
 	  stp = LLVMBuildTrunc(at1(e, step.v), step.v, e->l->i32, "");
 	V u = philox_block(e, op, element, key, stp), j = vec ? ix_vec(e, element) : element.s;
+
+	u = u ? u : philox_neighbours(e, op, element, key, stp);
 	Philox p = {.e = e,
 	            .b = at3(e, j, key, stp),
 	            .vec = vec,
