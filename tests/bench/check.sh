@@ -59,6 +59,14 @@ for key in model target arch precision batch parameters parameter_bytes arena_by
 	if python3 -c "import json, sys; a, b = (json.load(open(f))['$key'] for f in sys.argv[1:]); assert a == b, (a, b)" "$dir/info" "$dir/out" 2>"$dir/err"; then passed=$((passed + 1)); else bad "info: $key differs: $(tail -n 1 "$dir/err")"; fi
 done
 json "predicted time" info 'o["predicted_ms_per_step"] > 0 and sum(k["flops"] for k in o["kernels"]) > 1e6'
+# Operators alone, in their smallest size: values are right, each with a line `time` is there, and each that has a kernel has such a line.
+operators=${BUILD:-$PWD/build}/tests/bench/operators
+t "operators" env MANTOU_LLVM_FAST=1 "$operators" tests/operators --quick --json
+json "operators: rows" out 'len(o["rows"]) > 150 and all(r["us"] > 0 and r["roofline_share"] > 0 for r in o["rows"] if r["kernels"])'
+json "operators: all that are timed" out '{r["operator"] for r in o["rows"]} == {l.split()[0] for f in __import__("glob").glob("tests/operators/*.txt") for l in open(f) if " time " in l and l[0] != "#"}'
+json "operators: gradients" out '{"relu", "conv2d", "attention", "take"} <= {r["operator"] for r in o["rows"] if r["part"] == "gradient" and r["kernels"]}'
+t "operators for people" env MANTOU_LLVM_FAST=1 "$operators" tests/operators/elementwise.txt tanh --quick --threads 1
+if grep -q '% .* gradient: tanh' "$dir/out"; then passed=$((passed + 1)); else bad "operators: no row for tanh"; fi
 # run.sh and measure.py
 u() { # u NAME STATUS PATTERN COMMAND...: exit status, and a pattern that the output holds
 	name=$1 want=$2 pattern=$3

@@ -728,7 +728,7 @@ is_wanted(const char *line)
 {
 	bool kernel = line_says(line, "kernel");
 
-	return !strstr(line, "=>") && !line_says(line, "reference") &&
+	return !strstr(line, "=>") && !line_says(line, "reference") && !line_says(line, "time") &&
 	       (!lines_wanted || kernel == !strcmp(lines_wanted, "--kernel"));
 }
 

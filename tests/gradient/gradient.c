@@ -372,7 +372,7 @@ run_line(Run *r, const char *line, Counts *n)
 	double **x;
 	bool params = false;
 
-	if (!read_case(r, line, (Batch){.n = 1}, &c) || c.error || c.kernel || strchr(line, 'N') ||
+	if (!read_case(r, line, (Batch){.n = 1}, &c) || c.error || c.kernel || c.time || strchr(line, 'N') ||
 	    !has_gradient(c.kind) || !problem_forward(r, &c, (Batch){.n = 1}, &p, &b))
 		return; /* what cannot be read, numeric tells */
 	x = room(r, p.g);

@@ -1,7 +1,7 @@
 /* run.c: runs the cases of ../operators: every operator forward and backward on the reference evaluator, in double.
  *
  * In: that folder or a file of it, and a word that lines must contain (optional).  Out: a line per failure, the number
- * of cases, exit 1 if any failed. Lines for kernels alone are read, nothing more.
+ * of cases, exit 1 if any failed. Lines for kernels alone, or that are timed, are read, nothing more.
  * Gradient: the operator's rule against central differences of L = sum w r, with w random; a case whose gradients are
  * all zero fails unless it says `flat`. An operator with an expansion is run both ways, forward and backward: the
  * values must agree.
@@ -263,7 +263,7 @@ run_line(Run *r, const char *line)
 		failed(r, line, "cannot be read");
 		return;
 	}
-	if (c.kernel)
+	if (c.kernel || c.time)
 		return;
 	r->ncase++;
 	r->seen[c.kind] = true;

@@ -17,10 +17,12 @@ failed(Run *r, const char *line, const char *fmt, ...)
 
 	if (r->quiet)
 		return;
+	FILE *f = r->told ? r->told : stdout;
+
 	va_start(ap, fmt);
-	printf("FAIL %s: ", line);
-	vprintf(fmt, ap);
-	printf("\n");
+	fprintf(f, "FAIL %s: ", line);
+	vfprintf(f, fmt, ap);
+	fprintf(f, "\n");
 	va_end(ap);
 	r->nfailed++;
 }
@@ -144,6 +146,9 @@ read_directives(const char *p, Case *c)
 			c->reference = true;
 		else if (strcmp(word, "ids") == 0 &&
 		         sscanf(p, "%lld %lld%n", (long long *)&c->id_low, (long long *)&c->id_high, &n) == 2)
+			p += n;
+		else if (strcmp(word, "time") == 0 && sscanf(p, "%lld%n", (long long *)&c->time, &n) == 1 &&
+		         c->time > 0)
 			p += n;
 		else if (strcmp(word, "fixed") == 0 && sscanf(p, "%d%n", &c->fixed, &n) == 1)
 			p += n;

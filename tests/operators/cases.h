@@ -13,6 +13,7 @@ typedef struct Case {
 	Type in[MAX_IN], result;
 	int nin, fixed;
 	bool has_result, flat, full, kernel, reference;
+	int64_t time; /* N of the sizes that are timed; 0: it is not timed */
 	AttrArg attr[12];
 	int64_t list[12][8];
 	char text[12][32];
@@ -26,10 +27,11 @@ typedef struct Batch {
 	int64_t n;
 	bool marked;
 } Batch;
-/* quiet: what fails is not said, nor counted */
+/* quiet: what fails is not said, nor counted; told: where it is said, NULL: stdout */
 typedef struct Run {
 	Arena *arena;
 	Diags diags;
+	FILE *told;
 	int ncase, nfailed;
 	bool quiet, seen[OP_COUNT];
 } Run;
@@ -68,6 +70,14 @@ bool problem_backward(Run *r, const Case *c, Problem *p, Build *b);
 /* The same module with every composite op decomposed, but for those that keep (if it is given) wants to stay. NULL if
  * there is nothing to decompose. */
 Module *decomposed(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *));
+/* A case's operator alone, or its gradients alone, which read its results: a module with graph infer, whose inputs are
+ * what is read, and states those operands that param says, and single numbers; from: the values of p's graph that they stand for. NULL:
+ * there is nothing to compute. */
+typedef struct Alone {
+	Module *m;
+	Val input[4 * MAX_IN], state[4 * MAX_IN];
+} Alone;
+bool problem_alone(Run *r, const Problem *p, bool gradient, const bool *param, Alone *a);
 double **room(Run *r, const Graph *g); /* for the inputs of g */
 /* NULL, or what went wrong. */
 const char *run_graph(Interp *in, const Graph *g, int64_t n, double **x);

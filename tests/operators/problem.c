@@ -116,6 +116,77 @@ decomposed(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 	return any ? m : NULL;
 }
 
+/* An input or a parameter for v, once. */
+static Val
+given(Build *b, const Problem *p, Val v, const bool *param, Val *map, Alone *a)
+{
+	Graph *g = b->g;
+	Type t = *val_type(p->g, v);
+	bool state = t.rank == 0;
+
+	if (map[v.id].id)
+		return map[v.id];
+	for (uint32_t k = 0; k < p->g->input.n && k < MAX_IN; k++)
+		state |= p->g->input.at[k].v.id == v.id && param[k];
+	if (state) {
+		const char *name = arena_printf(g->arena, "w%u", (unsigned)v.id);
+
+		a->state[g->module->state.n] = v;
+		module_add_state(g->module, name, t, dtype_is_float((DType)t.dtype) ? ST_PARAM : ST_STAT);
+		return map[v.id] = build_load(b, name);
+	}
+	a->input[g->input.n] = v;
+	return map[v.id] = graph_add_input(g, t, val_info(p->g, v)->name, IN_DATA);
+}
+
+/* Ops [begin, end) of p's graph. */
+static bool
+copy_ops(Run *r, Build *b, const Problem *p, uint32_t begin, uint32_t end, const bool *param, Val *map, Alone *a)
+{
+	for (uint32_t i = begin; i < end; i++) {
+		const Op *op = &p->g->op.at[i];
+		Val *in = arena_array(r->arena, Val, op->nin);
+		Type *types = arena_array(r->arena, Type, op->nout);
+
+		for (int k = 0; k < op->nin; k++)
+			in[k] = given(b, p, op->in[k], param, map, a);
+		for (int k = 0; k < op->nout; k++)
+			types[k] = *val_type(p->g, op->out[k]);
+		const Val *out = build_again(b, op, in, types);
+
+		if (b->error) {
+			failed(r, op_info[op->kind].name, "alone: %s", b->error);
+			return false;
+		}
+		for (int k = 0; k < op->nout; k++)
+			map[op->out[k].id] = out[k];
+	}
+	return true;
+}
+
+bool
+problem_alone(Run *r, const Problem *p, bool gradient, const bool *param, Alone *a)
+{
+	Module *m = module_new(r->arena, &r->diags, gradient ? "gradient" : "forward");
+	Graph *g = module_add_graph(m, "infer");
+	Val *map = arena_array(r->arena, Val, p->g->val.n);
+	Build b = {.g = g, .path = ""};
+
+	*a = (Alone){.m = m};
+	m->batch = 1;
+	/* the operator is the first */
+	if (!copy_ops(r, &b, p, gradient, gradient ? p->g->op.n : 1, param, map, a))
+		return false;
+	for (uint32_t k = 0; k < p->g->result.n; k++) {
+		Val v = map[p->g->result.at[k].v.id];
+		bool made = v.id && val_op(g, v) && val_op(g, v)->kind != OP_load;
+
+		if (made && ((int)k >= p->nresult) == gradient)
+			graph_add_result(g, v, arena_printf(r->arena, "y%u", (unsigned)k), RES_OUTPUT);
+	}
+	return g->result.n || !p->nresult;
+}
+
 double **
 room(Run *r, const Graph *g)
 {
