@@ -131,8 +131,21 @@ cpu_outputs(const Target *t, const Graph *g)
 	return machine_of(g)->vector_bytes / 4 / (gemm_halves(g) ? 2 : 1);
 }
 
+/* Elements that a largest one is found among, one by one: those of each window; for the gradient those of each window
+ * that an element is in. */
+static double
+max_pool_taps(const Graph *g, const Op *op)
+{
+	const int64_t *k = attr_ints(op, A_k, NULL);
+	bool gradient = op->kind == OP_max_pool2d_dx;
+	double windows = (double)type_elements(val_type(g, gradient ? op->in[1] : op->out[0]));
+	double taps = (double)(k[0] * k[1]);
+
+	return windows * taps * (gradient ? taps : 1);
+}
+
 /* Shares that this target's kernels reach of the machine's rates. Row-major activations have kernels too, of plain
- * loops: these wait for their own chains, poolings gather. */
+ * loops: these wait for their own chains, poolings gather, and those for a largest element take one at a time. */
 static double
 cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 {
@@ -145,7 +158,7 @@ cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 	for (int k = 0; k < op->nin + op->nout; k++)
 		bytes += (double)type_bytes(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
 	if (op->kind == OP_max_pool2d || op->kind == OP_max_pool2d_dx)
-		return bytes / (r->bytes * (wanted ? 30 : 8) / 45);
+		return wanted ? bytes / (r->bytes * 30 / 45) : max_pool_taps(g, op) / (r->bytes * 1.1 / 45);
 	return bytes / (r->bytes * (wanted ? 14 : 18) / 45);
 }
 
