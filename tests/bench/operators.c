@@ -22,17 +22,21 @@
 #include <unistd.h>
 
 enum { LEAST_ROUNDS = 5, MOST_ROUNDS = 200 };
-#define SECONDS 0.25     /* of rounds of a row */
-#define CLOSE 3e-4       /* of the largest number: sums of f32, functions within some units in the last place */
+#define SECONDS 0.25 /* of rounds of a row */
+#define CLOSE 3e-4   /* of the largest number: sums of f32, functions within some units in the last place */
 
-typedef struct Options { bool quick, check, json; int threads; const char *filter, *arch; } Options;
+typedef struct Options {
+	bool quick, check, json;
+	int threads;
+	const char *filter, *arch;
+} Options;
 /* An operator's forward or gradient. */
 typedef struct Part {
 	const char *name, *line;
 	Module *m;
 	double **x, **w, **y, flops, bytes; /* of inputs, parameters, results */
-	double seconds, copies; /* of its kernels; of copies between layouts beside them */
-	bool own_copies;        /* views are what is timed */
+	double seconds, copies;             /* of its kernels; of copies between layouts beside them */
+	bool own_copies;                    /* views are what is timed */
 	int nrow, kernels;
 	double *least;
 } Part;
@@ -98,7 +102,8 @@ compile(Bench *b, Part *p, Jit **jit)
 	if (!passes_run(p->m, &cx))
 		return "a pass fails";
 	for (uint32_t i = 0; i < p->m->graph.at[0]->op.n; i++) /* what composite operators are made of */
-		b->timed[p->m->graph.at[0]->op.at[i].kind] |= op_has((OpKind)p->m->graph.at[0]->op.at[i].kind, T_COMPOSITE);
+		b->timed[p->m->graph.at[0]->op.at[i].kind] |=
+		        op_has((OpKind)p->m->graph.at[0]->op.at[i].kind, T_COMPOSITE);
 	if ((error = t->emit(t, p->m, &o, &object)))
 		return error;
 	*jit = jit_load(object.at, object.n, &error);
@@ -184,7 +189,8 @@ rounds(Bench *b, Part *p)
 			memcpy(h->run.arena + val_info(g, g->input.at[i].v)->offset, in[i],
 			       (size_t)type_bytes(val_type(g, g->input.at[i].v)));
 		for (uint32_t i = 0; k == 0 && p->w[i]; i++)
-			tensor_move(&p->m->state.at[i].type, 1, 1, h->run.arena + p->m->state.at[i].offset, p->w[i], true);
+			tensor_move(&p->m->state.at[i].type, 1, 1, h->run.arena + p->m->state.at[i].offset, p->w[i],
+			            true);
 		if (k == 0)
 			begin = rt_now();
 		fault |= rt_loop_call(h, RT_G_INFER, take_time, p->least) != RT_OK;
@@ -283,16 +289,17 @@ least_work(Bench *b, Part *p)
 static void
 print_part(Bench *b, const Part *p)
 {
-	double s = p->kernels ? p->seconds : INFINITY, /* views alone take no time */
-	       share = fmax(p->flops / b->peak, p->bytes / b->memory) / s;
+	double s = p->kernels ? p->seconds : INFINITY, /* of views alone */
+	        share = fmax(p->flops / b->peak, p->bytes / b->memory) / s;
 	char name[32];
 
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(p->line, " "), p->line);
 	if (b->o.json) {
-		printf("%s\n {\"operator\": \"%s\", \"part\": \"%s\", \"us\": %.3f, \"gflops\": %.4g, \"gbytes_per_s\": "
+		printf("%s\n {\"operator\": \"%s\", \"part\": \"%s\", \"us\": %.3f, \"gflops\": %.4g, "
+		       "\"gbytes_per_s\": "
 		       "%.4g, \"roofline_share\": %.4g, \"kernels\": %d, \"copies_us\": %.3f, \"case\": ",
-		       b->rows++ ? "," : "", name, p->name, p->seconds * 1e6, p->flops / s * 1e-9, p->bytes / s * 1e-9, share,
-		       p->kernels, p->copies * 1e6);
+		       b->rows++ ? "," : "", name, p->name, p->seconds * 1e6, p->flops / s * 1e-9, p->bytes / s * 1e-9,
+		       share, p->kernels, p->copies * 1e6);
 		Buf text = {0};
 
 		buf_json(&text, p->line);
@@ -463,7 +470,8 @@ begin(Bench *b)
 	b->memory = rt_peak_memory(h->threads);
 	if (b->o.json)
 		printf("{\"arch\": \"%s\", \"threads\": %d, \"peak_gflops\": %.5g, \"memory_gbytes_per_s\": %.4g, "
-		       "\"rows\": [", b->o.arch, b->o.threads, b->peak * 1e-9, b->memory * 1e-9);
+		       "\"rows\": [",
+		       b->o.arch, b->o.threads, b->peak * 1e-9, b->memory * 1e-9);
 	else
 		printf("%s, %d threads, measured peaks: %.1f GFLOP/s of f32, %.1f GB/s of memory\n", b->o.arch,
 		       b->o.threads, b->peak * 1e-9, b->memory * 1e-9);

@@ -71,8 +71,8 @@ bool problem_backward(Run *r, const Case *c, Problem *p, Build *b);
  * there is nothing to decompose. */
 Module *decomposed(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *));
 /* A case's operator alone, or its gradients alone, which read its results: a module with graph infer, whose inputs are
- * what is read, and states those operands that param says, and single numbers; from: the values of p's graph that they stand for. NULL:
- * there is nothing to compute. */
+ * what is read; states those operands that param says, and single numbers. input, state: the values of p's graph that
+ * they stand for. False: there is nothing to compute, or it has failed. */
 typedef struct Alone {
 	Module *m;
 	Val input[4 * MAX_IN], state[4 * MAX_IN];
