@@ -438,6 +438,58 @@ class Pointnet(nn.Module):
         return self.head(self.points(x).amax(2))
 
 
+class Longrow(nn.Module):
+    """QuartzNet's blocks: depthwise filters of many taps."""
+
+    def __init__(self):
+        super().__init__()
+        taps = lambda a, b, k, stride=1, d=1: nn.Sequential(
+            nn.Conv1d(a, a, k, stride, d * (k // 2), d, groups=a, bias=False), nn.Conv1d(a, b, 1, bias=False),
+            nn.BatchNorm1d(b))
+        rows = [(256, 256, 33), (256, 256, 39), (256, 256, 51), (256, 512, 63), (512, 512, 75)]
+        relu = lambda: nn.ReLU(inplace=True)
+        self.stem = nn.Sequential(taps(64, 256, 33, 2), relu())
+        self.main = nn.ModuleList(nn.Sequential(taps(a, b, k), relu(), taps(b, b, k), relu(), taps(b, b, k))
+                                  for a, b, k in rows)
+        self.side = nn.ModuleList(nn.Sequential(nn.Conv1d(a, b, 1, bias=False), nn.BatchNorm1d(b)) for a, b, _ in rows)
+        self.head = nn.Sequential(taps(512, 512, 87, 1, 2), relu(), nn.Conv1d(512, 512, 1), nn.BatchNorm1d(512), relu(),
+                                  nn.Conv1d(512, 29, 1))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for main, side in zip(self.main, self.side):
+            x = F.relu(main(x) + side(x), inplace=True)
+        return self.head(x).transpose(1, 2)
+
+
+def board():
+    return nn.Sequential(*conv_bn_relu(17, 96, 3, 1), *[Basic(96, 96, 1) for _ in range(5)], *conv_bn_relu(96, 2, 1, 1),
+                         nn.Flatten(), nn.Linear(722, 362))
+
+
+class Dense12(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.a, self.b = nn.BatchNorm2d(inputs), nn.Conv2d(inputs, 48, 1, bias=False)
+        self.c, self.d = nn.BatchNorm2d(48), nn.Conv2d(48, 12, 3, 1, 1, bias=False)
+
+    def forward(self, x):
+        h = self.b(F.relu(self.a(x), inplace=True))
+        return torch.cat([x, self.d(F.relu(self.c(h), inplace=True))], 1)
+
+
+def densenetbc():
+    layers, c = [nn.Conv2d(3, 24, 3, 2, 1, bias=False)], 24
+    for i in range(3):
+        if i:
+            layers += [nn.BatchNorm2d(c), nn.ReLU(inplace=True), nn.Conv2d(c, c // 2, 1, bias=False), nn.AvgPool2d(2)]
+            c //= 2
+        layers += [Dense12(c + 12 * k) for k in range(8)]
+        c += 96
+    return nn.Sequential(*layers, nn.BatchNorm2d(c), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(c, 100))
+
+
 class Residual(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -540,6 +592,9 @@ MODELS = {
     "upsample": (8, Upsample, image(96, 10), adamw, True),
     "wavenet": (4, Wavenet, text(256, 4096), adamw, False),
     "pointnet": (16, Pointnet, lambda n: (torch.rand(n, 3, 1024), torch.randint(40, (n,))), adamw, False),
+    "longrow": (4, Longrow, lambda n: (torch.rand(n, 64, 800), torch.randint(29, (n, 400))), adamw, False),
+    "board": (33, board, lambda n: (torch.rand(n, 17, 19, 19), torch.randint(362, (n,))), sgd, True),
+    "densenetbc": (7, densenetbc, lambda n: (torch.rand(n, 3, 97, 131), torch.randint(100, (n,))), sgd, True),
     "subpixel": (8, Subpixel, image(96, 10), adamw, True),
     "atrous": (16, Atrous, image(128, 20), sgd, True),
     "wide": (16, lambda: nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(),
