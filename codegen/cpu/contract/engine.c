@@ -126,6 +126,14 @@ column_extent(const Graph *g, const Op *op)
 	return o->axis[op->kind == OP_matmul ? o->rank - 1 : op->kind == OP_conv2d_dw ? 0 : 1].n;
 }
 
+/* May the last element that is summed over stand in a pair with a zero? Where rows of pairs are made of both operands,
+ * those of images; of one image half of the products would be with zeros. */
+static bool
+may_be_odd(const Op *op, EngineId id, int64_t k)
+{
+	return id == ENGINE_PAIRS && op->kind == OP_conv2d_dw && k > 2;
+}
+
 bool
 engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id)
 {
@@ -134,8 +142,8 @@ engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id)
 	bool asked = gemm_half(g, op) != DT_f16 || attr_bool(op, A_wide);
 
 	/* pairs of channels would have to be of one group */
-	return id == ENGINE_FMA || (e->type == half && e->has(a) && k > 0 && k % e->unit == 0 && (asked || !e->asked)
-	                            && gemm_groups(op) == 1);
+	return id == ENGINE_FMA || (e->type == half && e->has(a) && k > 0 && (k % e->unit == 0 || may_be_odd(op, id, k))
+	                            && (asked || !e->asked) && gemm_groups(op) == 1);
 }
 
 EngineId

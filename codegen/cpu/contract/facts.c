@@ -275,7 +275,7 @@ wgrad_cut(const Graph *g, const Op *op, const GemmParams *p)
 	enum { STEPS = 1024 }; /* of a sum: fewer would load and store their tiles too often */
 	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]);
 	const Budget *b = &machine_of(g)->budget;
-	int64_t width = gr->axis[3].n, n = p->images ? p->images : x->axis[0].n / gemm_unit(p);
+	int64_t width = gr->axis[3].n, n = p->images ? p->images : ceil_div(x->axis[0].n, gemm_unit(p));
 	int64_t most = b->l2 / 2 / F32(n * (x->axis[1].n + gr->axis[1].n));
 
 	if (b->pass && p->engine == ENGINE_FMA)

@@ -9,7 +9,7 @@
 static int64_t
 images_of(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
+	return ceil_div(val_type(g, op->in[0])->axis[0].n, gemm_unit(p));
 }
 
 /* What a pass reads of the first operand for one tile stays in L1 for the next, a line for each of its steps; images
@@ -330,7 +330,7 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 	int64_t n = type_elements(val_type(g, op->in[k]));
 
 	return align64(!engine_pairs(p)      ? F32(n)
-	               : vnni_row(g, op, k) ? n / vnni_row(g, op, k) * vnni_line(g, op, k) * 2
+	               : vnni_row(g, op, k) ? F32(vnni_rows(val_type(g, op->in[k])) * vnni_line(g, op, k))
 	                                     : n * 2);
 }
 

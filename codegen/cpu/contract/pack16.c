@@ -29,6 +29,19 @@ vnni_line(const Graph *g, const Op *op, int k)
 	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
 }
 
+/* Rows that become pairs: the innermost row axis, for each entry of those around it. */
+static int64_t
+rows_of(const Type *t)
+{
+	return t->axis[t->perm[t->rank - 2]].n;
+}
+
+int64_t
+vnni_rows(const Type *t)
+{
+	return type_elements(t) / t->axis[t->perm[t->rank - 1]].n / rows_of(t) * ceil_div(rows_of(t), 2);
+}
+
 V
 halves_beside(Emit *e, V first, V second)
 {
@@ -97,36 +110,45 @@ vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V 
 	}
 }
 
-typedef struct Rows2 { Mem from, to; } Rows2; /* [row][number] of 16 bits, [pair] */
+typedef struct Rows2 { Mem from, to; V there; } Rows2; /* [row][number] of 16 bits, [pair]; is there a second row? */
 
 static void
 pair_lane(Emit *e, void *cx, Ix i, int u)
 {
 	const Rows2 *r = cx;
-	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0));
 	Mem first = r->from;
 
-	first.base = mem_at(e, &r->from, NULL, i.s);
-	V v = paired(e, first.base, mem_at(e, &first, k64(e, 1)), mask);
-	V args[4] = {v, mem_at(e, &r->to, i.s), LLVMConstInt(e->l->i32, 4, 0), mask};
-
 	(void)u;
-	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
+	first.base = mem_at(e, &r->from, NULL, i.s);
+	vnni_beside(e, first.base, mem_at(e, &first, k64(e, 1)), e->mask, r->there, mem_at(e, &r->to, i.s));
 }
 
 void
 vnni_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
 {
-	Rows2 two = {mem_rows(e, from, DT_f16, 2, length), mem_dense(e, to, DT_f32, length)};
+	Rows2 two = {mem_rows(e, from, DT_f16, 2, length), mem_dense(e, to, DT_f32, length), NULL};
 
 	lane_loop(e, c0, c1, 1, pair_lane, &two);
+}
+
+/* Row r of pairs, of entries that have an odd number of rows. */
+static void
+odd_row_of(Emit *e, V from, int64_t rows, int64_t length, V r, V to)
+{
+	V pairs = k64(e, ceil_div(rows, 2)), first = i_mul_k(e, i_rem(e, r, pairs), 2);
+	V row = i_add(e, i_mul_k(e, i_div(e, r, pairs), rows), first);
+	Mem in = mem_rows(e, from, DT_f16, 1, length);
+	Rows2 two = {mem_rows(e, mem_at(e, &in, row), DT_f16, 2, length), mem_dense(e, to, DT_f32, length),
+	             LLVMBuildICmp(here(e), LLVMIntSLT, i_add_k(e, first, 1), k64(e, rows), "")};
+
+	lane_loop(e, k64(e, 0), k64(e, length), 1, pair_lane, &two);
 }
 
 void
 vnni_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk)
 {
 	int src = group_buffer(gc, val.id);
-	int64_t rows = type_elements(val_type(gc->g, val)) / length / 2;
+	int64_t rows = vnni_rows(val_type(gc->g, val)), each = rows_of(val_type(gc->g, val));
 	int64_t grain = task_grain(machine_of(gc->g), rows, (double)length);
 	Emit e = {0};
 	bool fresh;
@@ -136,14 +158,21 @@ vnni_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKern
 		Mem in = mem_rows(&e, buffer(&e, src), DT_f32, rows, length),
 		    out = mem_rows(&e, buffer(&e, dst), DT_f32, rows, line);
 
-		GRAINS(&e, r, grain, rows)
-			vnni_row_of(&e, mem_at(&e, &in, r), length, k64(&e, 0), k64(&e, length), mem_at(&e, &out, r));
+		GRAINS(&e, r, grain, rows) {
+			V to = mem_at(&e, &out, r);
+
+			if (each % 2)
+				odd_row_of(&e, in.base, each, length, r, to);
+			else
+				vnni_row_of(&e, mem_at(&e, &in, r), length, k64(&e, 0), k64(&e, length), to);
+		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }
 
 /* ---------------------------------------------------------------- made on the way */
-typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; Mem to; } Made;
+/* there: is there a second row? NULL: always */
+typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; Mem to; V there; } Made;
 
 /* The 16 bits of values that are of type dt already, though computed in f32. */
 static V
@@ -170,6 +199,8 @@ made_lane(Emit *e, void *cx, Ix c, int u)
 		m->ix[i][m->inner] = c;
 		half[i] = half_bits(e, lane_eval(e, m->v, m->ix[i]), (DType)val_type(e->g, m->v)->dtype);
 	}
+	if (m->there)
+		half[1] = LLVMBuildSelect(here(e), m->there, half[1], LLVMConstNull(LLVMTypeOf(half[1])), "");
 	V v = LLVMBuildOr(here(e), half[0],
 	                  LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
 	V args[4] = {v, mem_at(e, &m->to, c.s), LLVMConstInt(e->l->i32, 4, 0), mask};
@@ -192,6 +223,12 @@ vnni_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
 	}
 	for (int i = 0; i < 2; i++)
 		m.ix[i][row] = ix_s(i_add_k(e, i_mul_k(e, r, 2), i));
+	if (rows_of(t) % 2) {
+		V last = k64(e, rows_of(t) - 1);
+
+		m.there = LLVMBuildICmp(here(e), LLVMIntSLE, m.ix[1][row].s, last, "");
+		m.ix[1][row].s = i_min(e, m.ix[1][row].s, last);
+	}
 	lane_loop(e, c0, c1, 1, made_lane, &m);
 }
 
@@ -208,7 +245,7 @@ vnni_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 	for (int i = 0; i + 2 < t->rank; i++)
 		entries *= t->axis[t->perm[i]].n;
 	if (fresh) {
-		int64_t half = t->axis[t->perm[t->rank - 2]].n / 2;
+		int64_t half = ceil_div(rows_of(t), 2);
 		Mem out = mem_dense(&e, buffer(&e, dst), DT_f32, entries, half, line);
 
 		TASKS(&e, entry) TIMES(&e, r, half)

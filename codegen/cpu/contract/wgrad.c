@@ -176,7 +176,7 @@ wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 	           .W = x->axis[3].n,
 	           .C = x->axis[1].n / groups,
 	           .groups = groups,
-	           .N = x->axis[0].n / gemm_unit(p),
+	           .N = ceil_div(x->axis[0].n, gemm_unit(p)),
 	           .OH = gr->axis[2].n,
 	           .OW = gr->axis[3].n,
 	           .K = gr->axis[1].n,
