@@ -212,6 +212,7 @@ bench_measure(Bench *b)
 	if (h->opt.usage)
 		b->usage = rt_usage_begin(h, NULL);
 	for (int64_t i = 0; i < h->opt.repeat; i++) {
+		rt_together(h);
 		double begin = rt_now();
 
 		if (!bench_steps(b, h->opt.bench_steps))

@@ -611,6 +611,8 @@ bool rt_exchange_library(const RtHost *h);    /* --exchange library */
 /* links.c: bench --links, bench --only-exchange, of several processes; false after rt_fail */
 bool rt_links(RtHost *h);
 bool rt_only_exchange(RtHost *h);
+/* Several processes begin a measurement together: none counts what it waits for one that begins late. */
+void rt_together(RtHost *h);
 bool rt_exchanges(RtHost *h, int64_t n);      /* n of them, as steps would ask for them; false after rt_fail */
 /* The exchanges of the epoch that ends: into the log's line; a warning where they are slow. seconds: of the epoch */
 void rt_exchange_log(const RtHost *h);

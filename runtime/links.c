@@ -187,6 +187,22 @@ rt_links(RtHost *h)
 
 /* ---- the exchange alone */
 
+void
+rt_together(RtHost *h)
+{
+	size_t *at;
+	uint8_t *all, here = 1;
+
+	if (h->ranks == 1)
+		return;
+	at = rt_alloc(sizeof *at * (size_t)(h->ranks + 1));
+	h->comm->gather(h, &here, 1, &all, at);
+	free(all);
+	free(at);
+	if (h->sums.window)
+		rt_window_say(h, h->sums.vote, h->sums.vote_at);
+}
+
 /* n of them, as steps would ask for them. */
 bool
 rt_exchanges(RtHost *h, int64_t n)

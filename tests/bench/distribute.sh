@@ -76,12 +76,12 @@ def write(name, text):
 
 def speed():
     print("%-17s %-8s %9s %9s %8s %11s %9s %9s   speed, examples/s" % ("model", "library", "1 process", "2", "speed-up", "no exchange", "messages", "library"))
-    for model, batch, steps in ("models/lenet.net", 128, 40), ("models/resnet20-cifar10.net", 64, 4), ("tests/distribute/wide.net", 64, 40):
+    for model, batch, steps in ("models/lenet.net", 128, 20), ("models/resnet20-cifar10.net", 64, 1), ("tests/distribute/wide.net", 64, 20):
         build("model", model, "--batch", str(batch), "--shards", "2")
         for library in libraries:
             ways = {way: (library, p, "model", args, {}) for way, p, args in (("one", 1, []), ("two", 2, []), ("free", 2, ["--no-exchange"]),
                                                                                ("messages", 2, MESSAGES), ("library", 2, ["--exchange", "library"]))}
-            x = {way: 1e3 * batch / ms for way, ms in turns(ways, steps, 9).items()}
+            x = {way: 1e3 * batch / ms for way, ms in turns(ways, steps, 15).items()}
             print("%-17s %-8s %9.1f %9.1f %8.2f %11.1f %9.1f %9.1f" % (model.split("/")[-1][:-4], library, x["one"], x["two"], x["two"] / x["one"], x["free"],
                                                                        x["messages"], x["library"]), flush=True)
 
@@ -115,14 +115,15 @@ def hidden():
         if not slow:
             continue
         build("model", *model)
-        free = turns({"": (library, 2, "model", ["--no-exchange"], {})}, 3, 15)[""]
+        free = turns({"": (library, 2, "model", ["--no-exchange"], {})}, 1, 31)[""]
+        one = turns({"": (library, 1, "model", [], {})}, 1, 9)[""]
         rate = bench(library, 2, "model", 1, 1, *ALONE)[1]["exchange_bytes"] / (0.4e-3 * free)
-        build("model", *model, "--cluster", write("cluster", "node 1 of 2\nlink inside 50us %gGB/s\n" % (1e-9 * rate)))
+        build("model", *model, "--cluster", write("cluster", "node 1 of 2\nrate %g\nlink inside 50us %gGB/s\n" % (64e3 / one, 1e-9 * rate)))
         build("one", *model, "--disable", "overlap")
         env = {"MANTOU_LIBMPI": slow, "SLOW_RATE": str(rate)}
         x = turns({"free": (library, 2, "model", ["--no-exchange"], {}), "alone": (library, 2, "model", ALONE + MESSAGES, env),
                    "step": (library, 2, "model", MESSAGES, env), "one": (library, 2, "one", MESSAGES, env), "one free": (library, 2, "one", ["--no-exchange"], {}),
-                   "one alone": (library, 2, "one", ALONE + MESSAGES, env)}, 3, 15)
+                   "one alone": (library, 2, "one", ALONE + MESSAGES, env)}, 1, 31)
         print("%-8s %12.1f %14.1f %12.1f %7.2f %10.2f" % (library, x["step"], x["free"], x["alone"], 1 - (x["step"] - x["free"]) / x["alone"],
                                                           1 - (x["one"] - x["one free"]) / x["one alone"]), flush=True)
 
@@ -139,10 +140,11 @@ def scale():
             one = turns({"": (library, 1, "model", [], {})}, 1, 9)[""]
             for p in 1, 2, 4:
                 # what all processes together lengthen a step, kernels alone
-                free = turns({"": (library, p, "model", ["--no-exchange"], {})}, 1, 9)[""] if p > 1 else one
+                steps, repeat = (12, 3) if p > 2 else (1, 9)   # longer than the turns that processes take on a CPU
+                free = turns({"": (library, p, "model", ["--no-exchange"], {})}, steps, repeat)[""] if p > 1 else one
                 cluster = write("cluster", "node 1 of %d\nrate %g\nbusy %g%%\nspread 0%%\n%s" % (p, 64e3 / one, 100 * max(0, free * p / one - 1), links))
-                build("cut", *model, "--cluster", cluster)
-                ms = turns({"": (library, p, "cut", by if p > 1 else [], env)}, 1, 9)[""]
+                build("cut", *model, *(["--cluster", cluster] if p > 1 else []))
+                ms = turns({"": (library, p, "cut", by if p > 1 else [], env)}, steps, repeat)[""]
                 said = subprocess.run([mantou, "scale", *model, "--cluster", cluster, "--json", "--processes", str(p)], capture_output=True, text=True)
                 if said.returncode:
                     sys.exit("FAIL scale: " + said.stderr)
