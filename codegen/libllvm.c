@@ -63,11 +63,11 @@ open_once(void)
 	                                     AT "libLLVM.so.19.1", AT "libLLVM-19.so"};
 #undef AT
 	const char *given = getenv("MANTOU_LIBLLVM");
-	void *library = given && *given ? dlopen(given, RTLD_NOW | RTLD_LOCAL) : NULL;
+	void *library = given && *given ? dlopen(given, RTLD_LAZY | RTLD_LOCAL) : NULL;
 	void (*set)(BadAlloc *f, void *cx);
 
 	for (size_t i = 0; !(given && *given) && !library && i < sizeof places / sizeof *places; i++)
-		library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+		library = dlopen(places[i], RTLD_LAZY | RTLD_LOCAL);
 	if (!library)
 		die("machine code needs LLVM 19, and %s was not found (Debian: apt-get install libllvm19; elsewhere "
 		    "MANTOU_LIBLLVM says where it is): %s", given && *given ? given : places[0], dlerror());
