@@ -97,35 +97,24 @@ conformance_group() {
 	python=$(sh tests/numpy.sh) || { echo "FAIL no python3 with numpy"; return 1; }
 	# cases DIR-OPTIONS: one run of the kit, whose last line is its counts
 	cases() { "$python" $kit/run.py --mantou "$MANTOU" -j "$(nproc)" ${KIT_ARGS:-} "$@"; }
-	# half K [OPTIONS]: a pattern of the names of every second case, the first or the second on; with --long of all
+	# half K: a pattern of the names of every second case of ops2/, the first or the second on; with --long of all
 	half() {
-		k=$1
-		shift
 		[ -z "$LONG" ] || { echo .; return; }
-		"$python" $kit/run.py --mantou "$MANTOU" "$@" --list | awk -v k=$k '!/\// && NR % 2 == k' | paste -sd '|' |
+		"$python" $kit/run.py --mantou "$MANTOU" --dir $kit/ops2 --list | awk -v k=$1 'NR % 2 == k' | paste -sd '|' |
 			sed 's/.*/^(&)$/'
 	}
-	runs=2
-	[ -z "$LONG${KIT_ARGS:-}" ] || runs=1
-	[ ! -d $kit/ops2 ] || runs=$((runs + 3))
+	runs=1
+	[ ! -d $kit/ops2 ] || runs=4
 	{
-		if [ -n "$LONG${KIT_ARGS:-}" ]; then
-			cases
-		else
-			# networks and half of the operators as LLVM compiles what is shipped; two curves are of one network but
-			# for its activation: that one whose losses stay comparable
-			cases --filter "$(half 0)|^(?!curve/resnet50$).*/"
-			MANTOU_LLVM_FAST=$hurry
-			cases --filter "$(half 1)"
-			MANTOU_LLVM_FAST=
-		fi
+		# two curves are of one network but for its activation: without --long that one whose losses stay comparable
+		if [ -n "$LONG${KIT_ARGS:-}" ]; then cases; else cases --filter '^(?!curve/resnet50$)'; fi
 		[ ! -d $kit/ops2 ] || {
 			cases --dir $kit/ops2 --bounds f32 --build-args "--precision f32"
 			# in 16 bits every operator, its cases by turns in one type and the other; they differ from f32's in
 			# what is emitted, not in how LLVM compiles it
 			MANTOU_LLVM_FAST=$hurry
-			cases --dir $kit/ops2 --bounds bf16 --build-args "--precision bf16" --filter "$(half 0 --dir $kit/ops2)"
-			cases --dir $kit/ops2 --bounds f16 --build-args "--precision f16" --filter "$(half 1 --dir $kit/ops2)"
+			cases --dir $kit/ops2 --bounds bf16 --build-args "--precision bf16" --filter "$(half 0)"
+			cases --dir $kit/ops2 --bounds f16 --build-args "--precision f16" --filter "$(half 1)"
 		}
 	} | awk -v runs=$runs '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; n++; next }
 		/^skip .*: nothing to compare in/ { s--; next } # a case without bounds in 16 bits
