@@ -167,9 +167,11 @@ steps_of_blocks(Arena *a, const Op *op, int cols, DepthSteps *d)
 }
 
 void
-depthwise_blocks(Emit *e, const DepthSteps *d, V table, V step, void *cx,
+depthwise_blocks(Emit *e, const DepthSteps *d, const DepthRun *run, V table, V step, void *cx,
                  void (*f)(Emit *e, void *cx, const DepthKind *k, V block))
 {
+	if (!d->block)
+		f(e, cx, &(DepthKind){run->n, run->meet}, NULL);
 	for (int i = 0; i < d->nkind; i++) {
 		V at = i_add_k(e, i_mul_k(e, step, 2 * d->nkind), 2 * i);
 
@@ -355,10 +357,7 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 	EACH(e, r, d->nr) {
 		StepSums sums = {d, n, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in), slot};
 
-		if (d->s.block)
-			depthwise_blocks(e, &d->s, d->blocks, d->step, &sums, add_block);
-		else
-			add_block(e, &sums, &(DepthKind){run->n, run->meet}, NULL);
+		depthwise_blocks(e, &d->s, run, d->blocks, d->step, &sums, add_block);
 	}
 	for (int i = 0; i < run->cols; i++) {
 		Cell c = cell_of(slot_get(e, slot[i], vt), true, DT_f32);

@@ -72,8 +72,9 @@ typedef struct DepthSteps {
 void depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d);
 /* Filter columns of a block where the filter is long, 0: it is not. */
 int64_t depthwise_block(const Graph *g, const Op *op, int cols);
-/* What a step does with the blocks of its kinds, loops over them around it: f for each kind with the block's number. */
-void depthwise_blocks(Emit *e, const DepthSteps *d, V table, V step, void *cx,
+/* What a step of the run does with its taps: f once; of a long filter for each kind of block, in a loop over those
+ * of the kind, with the block's number. */
+void depthwise_blocks(Emit *e, const DepthSteps *d, const DepthRun *run, V table, V step, void *cx,
                       void (*f)(Emit *e, void *cx, const DepthKind *k, V block));
 V depthwise_row(Emit *e, V table, V row, int column); /* of DepthSteps.rows */
 /* Opens what happens if `step` is one of the run's; its number there. */

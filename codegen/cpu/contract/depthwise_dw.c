@@ -141,10 +141,7 @@ vectors(Emit *e, const DepthDw *d, const DepthRun *run, V v0, V v1)
 				EACH(e, r, d->nr) {
 					RowSums s = {d, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in)};
 
-					if (d->s.block)
-						depthwise_blocks(e, &d->s, d->blocks, d->step, &s, add_block);
-					else
-						add_block(e, &s, &(DepthKind){run->n, run->meet}, NULL);
+					depthwise_blocks(e, &d->s, run, d->blocks, d->step, &s, add_block);
 				}
 			else
 				clear(e, d, v);
@@ -178,12 +175,10 @@ one_task(Emit *e, DepthDw *d, V t, V trow, V out)
 			d->nr = depthwise_row(e, trow, row, 2);
 			TIMES(e, step, d->s.n) LOOP(e, n, strip, end, 1) {
 				d->n = n;
-				for (int i = 0; i < (d->s.block ? 1 : d->s.nrun); i++) {
-					d->step = step;
-					if (d->s.block) {
-						vectors(e, d, &d->s.run[0], v0, v1);
-						continue;
-					}
+				d->step = step;
+				if (d->s.block) /* its table says what each step meets */
+					vectors(e, d, &d->s.run[0], v0, v1);
+				for (int i = 0; !d->s.block && i < d->s.nrun; i++) {
 					d->step = depthwise_run_open(e, &d->s, &d->s.run[i], step);
 					vectors(e, d, &d->s.run[i], v0, v1);
 					depthwise_run_close(e, &d->s);

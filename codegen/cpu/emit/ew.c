@@ -409,6 +409,21 @@ lanes_of(Emit *e, LLVMBuilderRef b, V x, V y, const int *from)
 	return LLVMBuildShuffleVector(b, x, y, LLVMConstVector(m, (unsigned)e->W), "");
 }
 
+/* The four words of each lane's group; returns the builder that made them. */
+static LLVMBuilderRef
+lane_words(Emit *e, const Op *op, Ix group, V key, V step, V c[4])
+{
+	V lanes = ix_vec(e, group);
+	Philox p = {.e = e,
+	            .b = at3(e, lanes, key, step),
+	            .vec = true,
+	            .t32 = vec_of(e, e->l->i32),
+	            .t64 = vec_of(e, e->l->i64)};
+
+	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), c);
+	return p.b;
+}
+
 /* Where four vectors of neighbours are evaluated together: W groups at once make the numbers of all four. NULL where
  * not. */
 static V
@@ -425,15 +440,10 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 	for (uint32_t i = 0; i < e->random.n; i++)
 		if (e->random.at[i].op == op && e->random.at[i].base == base && e->random.at[i].apart == 1)
 			return e->random.at[i].word[e->block_u];
-	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""), lanes = ix_vec(e, (Ix){.s = group, .c = 1}), c[4];
-	Philox p = {.e = e,
-	            .b = at3(e, lanes, key, step),
-	            .vec = true,
-	            .t32 = vec_of(e, e->l->i32),
-	            .t64 = vec_of(e, e->l->i64)};
+	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""), c[4];
 	RandomBlock r = {.op = op, .base = base, .apart = 1};
+	LLVMBuilderRef b = lane_words(e, op, (Ix){.s = group, .c = 1}, key, step, c);
 
-	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), c);
 	for (int q = 0; q < 4; q++) { /* lane l of vector q is word l % 4 of group q * W / 4 + l / 4 */
 		int even[64], join[64];
 
@@ -442,7 +452,7 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 			join[l] = l + (l % 4 < 2 ? 0 : e->W);
 		}
 		r.word[q] =
-		        lanes_of(e, p.b, lanes_of(e, p.b, c[0], c[1], even), lanes_of(e, p.b, c[2], c[3], even), join);
+		        lanes_of(e, b, lanes_of(e, b, c[0], c[1], even), lanes_of(e, b, c[2], c[3], even), join);
 	}
 	vec_push(e->arena, &e->random, r);
 	return r.word[e->block_u];
@@ -465,15 +475,9 @@ philox_neighbours(Emit *e, const Op *op, Ix element, V key, V step)
 			return r->word[k & 3];
 	}
 	RandomBlock r = {.op = op, .base = base, .apart = element.c};
-	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""),
-	  lanes = ix_vec(e, (Ix){.s = group, .c = element.c / 4});
-	Philox p = {.e = e,
-	            .b = at3(e, lanes, key, step),
-	            .vec = true,
-	            .t32 = vec_of(e, e->l->i32),
-	            .t64 = vec_of(e, e->l->i64)};
+	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), "");
 
-	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), r.word);
+	lane_words(e, op, (Ix){.s = group, .c = element.c / 4}, key, step, r.word);
 	vec_push(e->arena, &e->random, r);
 	return r.word[k & 3];
 }
