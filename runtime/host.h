@@ -459,8 +459,9 @@ typedef struct RtPace {
 	int used, from, skip, ntook;
 	int way;                                    /* what the next comparison is with */
 	bool compares;                              /* one is under way */
-	/* seconds: the step's beginning, the next comparison's, the time of a step before it, times */
-	double last, rest, before, took[PACE_STEPS];
+	int slower, worse;                          /* its steps that were no better than before, plainly worse */
+	/* seconds: the step's beginning, the next comparison's, this one's, the time of a step before it, times */
+	double last, rest, began, before, took[PACE_STEPS];
 } RtPace;
 void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now); /* a step begins */
 /* A file that a run saves to. step: of what stands there, -1 */

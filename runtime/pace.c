@@ -4,17 +4,23 @@
  * in use. Kernels of a few microseconds may be faster on fewer threads: what one writes and another reads must travel,
  * and where the CPUs share no cache, or a virtual machine's are moved apart while it runs, that takes longer than
  * the work. So short steps are measured: now and then some are done with half or twice as many threads, and the faster
- * number stays, and the next comparison goes on from there. Results do not depend on it (threads.c). Steps of more than
+ * number stays, and the next comparison goes on from there. One that is lost ends as soon as that is plain, and the
+ * next waits until it has cost a hundredth of the time. Results do not depend on it (threads.c). Steps of more than
  * PACE_LONG are not asked. The first step uses all threads, or as many as a tuning file found to be best for this
  * program; if its steps are long here, that is compared with all, once. */
 #include "host.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define PACE_LONG 4e-3   /* seconds of a step */
-#define PACE_REST 0.25   /* seconds from one comparison to the next: it takes some 20 steps that may be slower */
-#define PACE_SKIP 4      /* steps after a change: a thread may have to wake, data to move */
+#define PACE_REST 0.25   /* seconds from one comparison to the next at least */
+#define PACE_SHARE 100   /* and so many times what the last one has cost, but for */
+#define PACE_MOST 4.     /* seconds */
+#define PACE_SKIP 2      /* steps after a change: a thread may have to wake, data to move */
 #define PACE_BETTER 0.97 /* of the time before */
+#define PACE_WORSE 1.1   /* of it: so many steps, the first ones, that all take longer are enough */
+#define PACE_FEW 3
 
 enum { PACE_HALF, PACE_TWICE, PACE_ONE, PACE_WAYS };
 
@@ -50,6 +56,38 @@ pace_use(RtPace *p, RtThreads *t, int n)
 	rt_threads_use(t, n);
 }
 
+/* The middle of the steps measured; of a comparison that is lost, whatever the steps left bring, any time that says so.
+ * 0: not yet known. */
+static double
+pace_middle(RtPace *p, double took)
+{
+	double sorted[PACE_STEPS];
+
+	p->took[p->ntook++] = took;
+	if (p->compares) {
+		p->slower += took > PACE_BETTER * p->before;
+		p->worse += took > PACE_WORSE * p->before;
+		if (p->slower >= PACE_STEPS / 2 || (p->worse == PACE_FEW && p->ntook == PACE_FEW))
+			return PACE_WORSE * p->before;
+	}
+	if (p->ntook < PACE_STEPS)
+		return 0;
+	memcpy(sorted, p->took, sizeof sorted);
+	qsort(sorted, PACE_STEPS, sizeof *sorted, pace_less);
+	return sorted[PACE_STEPS / 2];
+}
+
+/* A comparison has ended, behind a step that ends now; the first number was faster. */
+static void
+pace_back(RtPace *p, RtThreads *t, double now)
+{
+	double rest = PACE_SHARE * (now - p->began - (PACE_SKIP + p->ntook) * p->before);
+
+	p->way = (p->way + 1) % PACE_WAYS;
+	p->rest = now + (rest < PACE_REST ? PACE_REST : rest < PACE_MOST ? rest : PACE_MOST);
+	pace_use(p, t, p->from);
+}
+
 void
 rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 {
@@ -75,21 +113,17 @@ rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 	}
 	if (!p->compares && now < p->rest)
 		return;
-	p->took[p->ntook++] = took;
-	if (p->ntook < PACE_STEPS)
+	middle = pace_middle(p, took);
+	if (middle == 0)
 		return;
-	p->ntook = 0;
-	qsort(p->took, PACE_STEPS, sizeof *p->took, pace_less);
-	middle = p->took[PACE_STEPS / 2];
 	if (p->compares) {
 		p->compares = false;
-		if (middle > PACE_BETTER * p->before) {
-			p->way = (p->way + 1) % PACE_WAYS;
-			p->rest = now + PACE_REST;
-			pace_use(p, t, p->from);
-		}
+		if (middle > PACE_BETTER * p->before)
+			pace_back(p, t, now);
+		p->ntook = 0;
 		return;
 	}
+	p->ntook = 0;
 	other = middle < PACE_LONG ? pace_other(p, p->used, rt_threads_count(t))
 	        : p->start         ? rt_threads_count(t)
 	                           : p->used;
@@ -100,6 +134,8 @@ rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 	}
 	p->compares = true;
 	p->before = middle;
+	p->began = now;
+	p->slower = p->worse = 0;
 	p->from = p->used;
 	pace_use(p, t, other);
 }
