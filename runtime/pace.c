@@ -5,7 +5,7 @@
  * and where the CPUs share no cache, or a virtual machine's are moved apart while it runs, that takes longer than
  * the work. So short steps are measured: now and then some are done with half or twice as many threads, and the faster
  * number stays, and the next comparison goes on from there. One that is lost ends as soon as that is plain, and the
- * next waits until it has cost a hundredth of the time. Results do not depend on it (threads.c). Steps of more than
+ * next waits until it has taken a fiftieth of the time. Results do not depend on it (threads.c). Steps of more than
  * PACE_LONG are not asked. The first step uses all threads, or as many as a tuning file found to be best for this
  * program; if its steps are long here, that is compared with all, once. */
 #include "host.h"
@@ -15,12 +15,13 @@
 
 #define PACE_LONG 4e-3   /* seconds of a step */
 #define PACE_REST 0.25   /* seconds from one comparison to the next at least */
-#define PACE_SHARE 100   /* and so many times what the last one has cost, but for */
+#define PACE_SHARE 50    /* and so many times what the last one has taken, but for */
 #define PACE_MOST 4.     /* seconds */
-#define PACE_SKIP 2      /* steps after a change: a thread may have to wake, data to move */
+#define PACE_SKIP 2      /* steps after a change: a thread may have to wake, data to move (where none wakes, half) */
 #define PACE_BETTER 0.97 /* of the time before */
 #define PACE_WORSE 1.1   /* of it: so many steps, the first ones, that all take longer are enough */
 #define PACE_FEW 3
+#define PACE_WORST 1.5   /* of it: one step, the first one, is enough */
 
 enum { PACE_HALF, PACE_TWICE, PACE_ONE, PACE_WAYS };
 
@@ -51,8 +52,8 @@ pace_other(RtPace *p, int now, int all)
 static void
 pace_use(RtPace *p, RtThreads *t, int n)
 {
+	p->skip = n < p->used ? PACE_SKIP / 2 : PACE_SKIP;
 	p->used = n;
-	p->skip = PACE_SKIP;
 	rt_threads_use(t, n);
 }
 
@@ -67,7 +68,8 @@ pace_middle(RtPace *p, double took)
 	if (p->compares) {
 		p->slower += took > PACE_BETTER * p->before;
 		p->worse += took > PACE_WORSE * p->before;
-		if (p->slower >= PACE_STEPS / 2 || (p->worse == PACE_FEW && p->ntook == PACE_FEW))
+		if (p->slower >= PACE_STEPS / 2 || (p->worse == PACE_FEW && p->ntook == PACE_FEW) ||
+		    (p->ntook == 1 && took > PACE_WORST * p->before))
 			return PACE_WORSE * p->before;
 	}
 	if (p->ntook < PACE_STEPS)
@@ -77,11 +79,11 @@ pace_middle(RtPace *p, double took)
 	return sorted[PACE_STEPS / 2];
 }
 
-/* A comparison has ended, behind a step that ends now; the first number was faster. */
+/* A comparison ends now; the number before it was faster. */
 static void
 pace_back(RtPace *p, RtThreads *t, double now)
 {
-	double rest = PACE_SHARE * (now - p->began - (PACE_SKIP + p->ntook) * p->before);
+	double rest = PACE_SHARE * (now - p->began);
 
 	p->way = (p->way + 1) % PACE_WAYS;
 	p->rest = now + (rest < PACE_REST ? PACE_REST : rest < PACE_MOST ? rest : PACE_MOST);
