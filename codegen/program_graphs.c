@@ -327,7 +327,7 @@ special_input(const Graph *g, InputKind kind)
 void
 program_put_graphs(Buf *b, const Module *m, Arena *a, const ProgramInputs *in, const ProgramKernels *ks)
 {
-	static const char *const names[] = {"train", "update", "eval", "infer", "begin", "step", "hop"};
+	static const char *const names[] = {"train", "update", "eval", "infer", "begin", "step", "hop", "share"};
 	bool first = true;
 
 	buf_printf(b, ",\n\"graphs\": {");

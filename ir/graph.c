@@ -290,6 +290,12 @@ graph_carries(const Graph *g)
 	return false;
 }
 
+bool
+graph_between(const Graph *g)
+{
+	return !strcmp(g->name, "hop") || !strcmp(g->name, "share");
+}
+
 /* A marked value differs with n. What a group makes that runs in each call is not steady for others either, whatever it
  * is made of: groups that run in the first call alone come before it. */
 bool *

@@ -385,6 +385,8 @@ const Op *graph_group_contraction(const Graph *g, int group); /* NULL: it has no
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
 /* loads or stores a state of kind carry: all of those keep their places in it */
 bool graph_carries(const Graph *g);
+/* hop or share: called between the calls of graph step, of which what is made once must stand */
+bool graph_between(const Graph *g);
 /* By Val.id: computed from states and constants alone, in a graph that stores nothing but sums of an evaluation, and of
  * a size that does not follow n, so that it is the same in every call until somebody else changes a state. Through
  * values of other groups only where these run once. */

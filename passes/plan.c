@@ -13,7 +13,8 @@
  * Where the target asks for it (TARGET_spreads_values), large buffers begin at places of their own within a page: their
  * sizes are multiples of a page, and a CPU holds a load back that agrees with an earlier store in the last 12 bits of
  * their addresses, as the rows of one kernel's tensors would all the time.
- * What is made once and kept (Group.once, Group.prepacked) has a place of its own through the whole graph.
+ * What is made once and kept (Group.once, Group.prepacked) has a place of its own through the whole graph; where graphs
+ * are called between the calls of another one, theirs lie behind what that one keeps.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
 #include "plan.h"
@@ -522,10 +523,35 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 		g->val.at[v].offset = p.life[p.root[v]].needed ? p.life[p.root[v]].offset : -1;
 }
 
+/* Behind what a planned graph keeps from call to call; `base` where it keeps nothing. */
+static int64_t
+kept_end(const Graph *g, int64_t base)
+{
+	for (uint32_t i = 0; i < g->group.n; i++) {
+		const Group *gr = &g->group.at[i];
+		int64_t packed = gr->prepacked > 0 ? gr->prepacked_offset + gr->prepacked : 0,
+		        work = gr->once && gr->workspace > 0 ? gr->workspace_offset + gr->workspace : 0;
+
+		base = packed > base ? packed : base;
+		base = work > base ? work : base;
+	}
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; op->group >= 0 && g->group.at[op->group].once && k < op->nout; k++) {
+			const ValInfo *v = val_info(g, op->out[k]);
+			int64_t end = v->offset < 0 ? 0 : v->offset + type_bytes(&v->type);
+
+			base = end > base ? end : base;
+		}
+	}
+	return round_up(base);
+}
+
 static void
 plan_module(Module *m, PassCtx *cx)
 {
-	int64_t at = FAULT_BYTES, carried;
+	int64_t at = FAULT_BYTES, carried, between;
 
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		if (m->state.at[i].kind == ST_CARRY)
@@ -542,8 +568,12 @@ plan_module(Module *m, PassCtx *cx)
 	}
 	m->arena_bytes = carried;
 	for (uint32_t i = 0; i < m->graph.n; i++)
-		if (!m->graph.at[i]->is_loop)
+		if (!m->graph.at[i]->is_loop && !graph_between(m->graph.at[i]))
 			plan_graph(m, m->graph.at[i], cx, graph_carries(m->graph.at[i]) ? carried : at);
+	between = module_graph(m, "step") ? kept_end(module_graph(m, "step"), carried) : carried;
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		if (graph_between(m->graph.at[i]))
+			plan_graph(m, m->graph.at[i], cx, between);
 }
 
 /* Of a racing program: takes out the kernel that asks for the most memory beyond what its group's own kernel needs.

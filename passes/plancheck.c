@@ -158,6 +158,45 @@ replay_kept(Replay *p, bool begin)
 	return NULL;
 }
 
+/* Of a graph that is called between the calls of step: what step makes once must stand behind it. It makes nothing once
+ * itself. */
+static const char *
+replay_between(Replay *p, bool begin)
+{
+	const Graph *g = graph_between(p->g) ? module_graph(p->m, "step") : NULL;
+	VEC(Range) kept = {0};
+
+	for (uint32_t i = 0; g && i < p->g->group.n; i++)
+		if (p->g->group.at[i].once || p->g->group.at[i].prepacked > 0)
+			return arena_printf(p->a, "graph %s: %s is made once", p->g->name, p->g->group.at[i].name);
+	for (uint32_t i = 0; g && i < g->group.n; i++) {
+		const Group *gr = &g->group.at[i];
+
+		if (gr->prepacked > 0)
+			vec_push(p->a, &kept, ((Range){gr->prepacked_offset, gr->prepacked_offset + gr->prepacked, i}));
+		if (gr->once && gr->workspace > 0)
+			vec_push(p->a, &kept, ((Range){gr->workspace_offset, gr->workspace_offset + gr->workspace, i}));
+	}
+	for (uint32_t i = 0; g && i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nout && made_once(g, &g->op.at[i]); k++) {
+			const ValInfo *v = val_info(g, g->op.at[i].out[k]);
+
+			if (v->offset >= 0)
+				vec_push(p->a, &kept, ((Range){v->offset, v->offset + type_bytes(&v->type),
+				                               (uint32_t)g->op.at[i].group}));
+		}
+	for (uint32_t i = 0; i < kept.n; i++) {
+		const Range *r = &kept.at[i];
+
+		if (begin)
+			claim(&p->r, r->from, r->to, KEPT | r->owner);
+		else if (!holds(&p->r, r->from, r->to, KEPT | r->owner))
+			return arena_printf(p->a, "graph %s: what %s of graph step keeps is overwritten", p->g->name,
+			                    g->group.at[r->owner].name);
+	}
+	return NULL;
+}
+
 /* What is carried stands in the graphs that carry. */
 static bool
 stands(const Replay *p, uint32_t s)
@@ -208,7 +247,9 @@ replay_start(Replay *p)
 			                    val_info(g, g->input.at[i].v)->name);
 		claim_value(p, g->input.at[i].v);
 	}
-	return replay_kept(p, true);
+	const char *error = replay_kept(p, true);
+
+	return error ? error : replay_between(p, true);
 }
 
 /* What ops [first, next) read from outside. */
@@ -420,6 +461,8 @@ check_graph(const Module *m, const Graph *g, Arena *a)
 	}
 	if (!error)
 		error = replay_kept(&p, false);
+	if (!error)
+		error = replay_between(&p, false);
 	if (!error)
 		error = replay_end(&p);
 	for (uint32_t i = 0; !error && i < g->result.n; i++) {

@@ -1,12 +1,12 @@
-/* step.c: makes graphs `begin`, `step` and `hop`: how a model with a section generate writes a token at a time.
+/* step.c: makes graphs `begin`, `step`, `hop`, `share`: how a model with a section generate writes a token at a time.
  *
  * In: graph infer, typed; generate.token [N, T] and generate.logits [N, T, V].   Out: `begin` computes what does not
  * depend on the token (an encoder) and the carried states' first values; `step` reads the token at place `step` alone
  * and gives logits [N, 1, V]; `hop` gives each row the moving states of another row, whose number stands at the row's
- * place 0. States of kind carry hold keys, values, h, c and running sums between calls. The axis T is followed from the
- * token on, op by op: ops that see one place at a time are made again with T = 1, operands with an extent T of their
- * own are cut at the place, ops that carry something along T get a state (Shazeer 2019, arXiv:1911.02150, on the cost
- * of such decoding).
+ * place 0, and `share` what begin has left for that one. States of kind carry hold keys, values, h, c and running sums
+ * between calls. The axis T is followed from the token on, op by op: ops that see one place at a time are made again
+ * with T = 1, operands with an extent T of their own are cut at the place, ops that carry something along T get a state
+ * (Shazeer 2019, arXiv:1911.02150, on the cost of such decoding).
  * Declines, in a verdict and in setting generate.whole: an op that mixes places in another way. Then, and where T is
  * merged with another axis, whole windows are evaluated for each token. Setting generate.places says that something
  * depends on the place, so that nothing may be written beyond T. */
@@ -28,7 +28,7 @@ typedef struct Cut {
 	const char **kept;       /* by value: the state that holds it from begin on */
 	bool placed;             /* the place counts */
 	int states;
-	VEC(const char *) moving;
+	VEC(const char *) moving, left; /* states that steps write; that begin alone does */
 	const Op *bad; const char *why;
 } Cut;
 
@@ -312,6 +312,8 @@ new_state(Cut *c, const char *what, const Type *t, bool moves)
 	s->init = INIT_CONSTANT;
 	if (moves)
 		vec_push(c->a, &c->moving, name);
+	else
+		vec_push(c->a, &c->left, name);
 	return name;
 }
 
@@ -543,23 +545,23 @@ input_named(const Graph *g, const char *name)
 	return NOVAL;
 }
 
-/* Each row's moving states become those of the row whose number stands at its place 0. */
+/* Each row's states, of the names given, become those of the row whose number stands at its place 0. */
 static void
-make_hop(Cut *c, const char *token, Type t)
+make_moves(Cut *c, const char *graph, const char *token, Type t, const char *const *state, uint32_t n)
 {
-	Graph *g = module_add_graph(c->m, "hop");
+	Graph *g = module_add_graph(c->m, graph);
 	Build b = {.g = g, .loc = c->b.loc, .path = ""};
 	Val from = graph_add_input(g, t, token, IN_DATA);
 
 	from = build_op(&b, OP_slice, &from, 1, ATTRS(AI(axis, 1), AI(start, 0), AI(end, 1)), NULL);
 	from = build_reshape(&b, from, 1, t.axis);
-	for (uint32_t i = 0; i < c->moving.n; i++) {
-		Val v = build_op(&b, OP_take, VALS(build_load(&b, c->moving.at[i]), from), NULL, NULL);
+	for (uint32_t i = 0; i < n; i++) {
+		Val v = build_op(&b, OP_take, VALS(build_load(&b, state[i]), from), NULL, NULL);
 
-		build_op(&b, OP_store, &v, 1, ATTRS(AS(state, c->moving.at[i])), NULL);
+		build_op(&b, OP_store, &v, 1, ATTRS(AS(state, state[i])), NULL);
 	}
 	if (b.error)
-		bug("graph hop: %s", b.error);
+		bug("graph %s: %s", graph, b.error);
 	g->multiple = 1;
 	graph_stores_last(g);
 	graph_place_after(c->m, g, graph_named(c->m, "step", false));
@@ -628,8 +630,10 @@ make_graphs(Cut *c, PassCtx *cx, const char *token, const char *logits)
 	for (uint32_t i = 0; i < c->g->result.n; i++)
 		if (!strcmp(c->g->result.at[i].name, logits))
 			graph_add_result(step, c->to[c->g->result.at[i].v.id], logits, RES_OUTPUT);
+	if (c->left.n)
+		make_moves(c, "share", token, *typ(c, in), c->left.at, c->left.n);
 	if (c->moving.n)
-		make_hop(c, token, *typ(c, in));
+		make_moves(c, "hop", token, *typ(c, in), c->moving.at, c->moving.n);
 	graph_idle_checks(c->begin, cx->scratch);
 	graph_sweep(c->begin, cx->scratch);
 	graph_stores_last(c->begin);

@@ -2,9 +2,9 @@
  *
  * By whole windows: graph infer runs on windows [N, T]; row t of its logits scores the token at place t + 1. What
  * stands behind place t has no effect, as the model is causal. By steps: graph begin computes what does not depend on
- * the tokens, graph step reads one token of each row and moves what is carried in the arena, graph hop gives each row
- * what another one has carried. Both begin a new window with the last floor(T / 2) tokens where place T is reached and
- * the model knows places. */
+ * the tokens, once for each example, graph step reads one token of each row and moves what is carried in the arena,
+ * graph hop gives each row what another one has carried, graph share what begin has left for another one. Both begin a
+ * new window with the last floor(T / 2) tokens where place T is reached and the model knows places. */
 #include "generate.h"
 
 #include <stdlib.h>
@@ -64,30 +64,22 @@ window_of(const Generate *x, int64_t n)
 	return first;
 }
 
-/* Logits of rows, V each, and where they go to. */
-typedef struct Logits { const Generate *x; int dtype; int64_t offset; double *out; } Logits;
-
+/* V logits from an element of t on, which the host has. */
 static void
-take_rows(void *cx, int64_t from, int64_t to, int thread)
+take_logits(const Generate *x, const RtTensor *t, int64_t element, double *out)
 {
-	const Logits *l = cx;
-	int64_t size = rt_dtype[l->dtype].bytes, first = from * l->x->vocab, bad;
+	int64_t size = rt_dtype[t->dtype].bytes, bad;
 
-	(void)thread;
-	rt_dtype_convert(RT_F64, (uint8_t *)(l->out + first), l->dtype,
-	                 l->x->h->run.arena + l->offset + first * size, (to - from) * l->x->vocab, false, &bad);
+	rt_dtype_convert(RT_F64, (uint8_t *)out, t->dtype, x->h->run.arena + t->offset + element * size, x->vocab,
+	                 false, &bad);
 }
 
-/* The V logits of each of n rows, from an element of t on. */
 static bool
-take_logits(Generate *x, const RtTensor *t, int64_t element, int64_t n, double *out)
+fetch_logits(const Generate *x, const RtTensor *t, int64_t element, int64_t n)
 {
-	int64_t size = rt_dtype[t->dtype].bytes, offset = t->offset + element * size;
+	int64_t size = rt_dtype[t->dtype].bytes;
 
-	if (!rt_host_fetch(x->h, offset, n * x->vocab * size))
-		return false;
-	rt_threads_run(x->h->threads, take_rows, &(Logits){x, t->dtype, offset, out}, n);
-	return true;
+	return rt_host_fetch(x->h, t->offset + element * size, n * x->vocab * size);
 }
 
 /* ---------------------------------------------------------------- whole windows */
@@ -115,8 +107,9 @@ whole_batch(Generate *x, const Row *row, int64_t n, double *out)
 	for (int64_t i = 0; i < n; i++) {
 		int64_t last = row[i].n - window_of(x, row[i].n) - 1;
 
-		if (!take_logits(x, &x->logits->t, (i * x->places + last) * x->vocab, 1, out + i * x->vocab))
+		if (!fetch_logits(x, &x->logits->t, (i * x->places + last) * x->vocab, 1))
 			return false;
+		take_logits(x, &x->logits->t, (i * x->places + last) * x->vocab, out + i * x->vocab);
 	}
 	return true;
 }
@@ -126,6 +119,13 @@ whole_rows(Generate *x, const Row *row, int64_t n)
 {
 	int64_t batch = x->h->program.batch;
 
+	if (n > x->rows) {
+		free(x->row);
+		x->row = malloc(sizeof *x->row * (size_t)(n * x->vocab));
+		x->rows = x->row ? n : 0;
+		if (!x->row)
+			return rt_fail(&x->h->error, "out of memory for logits of %lld sequences", (long long)n);
+	}
 	for (int64_t i = 0; i < n; i += batch)
 		if (!whole_batch(x, row + i, n - i < batch ? n - i : batch, x->row + i * x->vocab))
 			return false;
@@ -158,6 +158,22 @@ void
 rows_begin(Generate *x)
 {
 	x->first = x->fed = -1;
+	x->ran = 0;
+	if (!x->left)
+		x->left = rt_alloc(sizeof *x->left * (size_t)x->h->program.batch);
+}
+
+/* Moving a row costs some eight steps of one: all that is carried, and what begin has left, is copied, where a step
+ * mostly reads it. */
+bool
+rows_leave(const Generate *x, int64_t n, int64_t live, int64_t places)
+{
+	const RtProgram *p = &x->h->program;
+	const RtGraph *g = &p->graph[RT_G_STEP];
+	int64_t most = p->input[x->token].t.dtype == RT_U8 ? 256 : INT32_MAX;
+
+	return x->steps && live < n && p->batch <= most && rows_full(x, g, live) < rows_full(x, g, n) &&
+	       (n - live) * places >= 8 * live;
 }
 
 /* One call of a graph for n rows. */
@@ -172,32 +188,57 @@ call_graph(Generate *x, int graph, int64_t n, int64_t place)
 	return rows_status(h, rt_host_call(h, graph));
 }
 
+/* Once for each example: rows of one stand together. */
 static bool
 step_begin(Generate *x, const Row *row, int64_t n)
 {
 	const RtGraph *g = &x->h->program.graph[RT_G_BEGIN];
-	int64_t full = rows_full(x, g, n);
-
-	for (int64_t i = 0; i < full; i++)
-		put_others(x, g, &row[i < n ? i : 0], i);
-	return call_graph(x, RT_G_BEGIN, n, 0);
-}
-
-/* Rows go on from others: what is carried follows them. */
-static bool
-step_hop(Generate *x, const Row *row, int64_t n)
-{
-	const RtGraph *g = &x->h->program.graph[RT_G_HOP];
-	int64_t full = rows_full(x, g, n);
-	bool moves = false;
+	int64_t m = 0, full;
 
 	for (int64_t i = 0; i < n; i++)
-		moves |= row[i].from != i;
-	if (!moves || !g->present)
+		if (!i || row[i].example != row[i - 1].example) {
+			put_others(x, g, &row[i], m);
+			x->left[m++] = row[i].example;
+		}
+	full = rows_full(x, g, m);
+	for (int64_t i = m; i < full; i++)
+		put_others(x, g, &row[0], i);
+	for (int64_t i = m; i < x->h->program.batch; i++)
+		x->left[i] = -1;
+	x->ran = m;
+	return call_graph(x, RT_G_BEGIN, m, 0);
+}
+
+/* Row i takes the states of row from[i] of those that ran: what is carried, or what begin has left. */
+static bool
+step_take(Generate *x, int graph, const int64_t *from, int64_t n)
+{
+	const RtGraph *g = &x->h->program.graph[graph];
+	int64_t run = n > x->ran ? n : x->ran, full = rows_full(x, g, run); /* none is read beyond those that run */
+
+	if (!g->present)
 		return true;
 	for (int64_t i = 0; i < full; i++)
-		put_token(x, g, i, 0, i < n ? row[i].from : i);
-	return call_graph(x, RT_G_HOP, n, 0);
+		put_token(x, g, i, 0, i < n ? from[i] : i);
+	return call_graph(x, graph, run, 0);
+}
+
+/* Rows go on from others: what is carried follows them, and what begin has left for an example is where its rows
+ * are. */
+static bool
+step_hop(Generate *x, const Row *row, const int64_t *from, int64_t n)
+{
+	bool moves = false, leaves = false;
+
+	for (int64_t i = 0; i < n; i++) {
+		moves |= from[i] != i;
+		leaves |= x->left[i] != row[i].example;
+	}
+	if ((moves && !step_take(x, RT_G_HOP, from, n)) || (leaves && !step_take(x, RT_G_SHARE, from, n)))
+		return false;
+	for (int64_t i = 0; i < x->h->program.batch; i++)
+		x->left[i] = i < n ? row[i].example : -1;
+	return true;
 }
 
 static bool
@@ -205,36 +246,39 @@ step_rows(Generate *x, const Row *row, int64_t n)
 {
 	const RtGraph *g = &x->h->program.graph[RT_G_STEP];
 	int64_t length = row[0].n, first = x->h->program.generate.places ? window_of(x, length) : 0;
-	int64_t full = rows_full(x, g, n);
-	const RtTensor *t = &g->result[0].t;
+	int64_t full = rows_full(x, g, n), *from = rt_alloc(sizeof *from * (size_t)n), m = -1;
+	bool begins = x->fed < 0 || first != x->first, good = !begins || step_begin(x, row, n);
 
-	if (x->fed < 0 || first != x->first) {
-		if (!step_begin(x, row, n))
-			return false;
-		x->first = x->fed = first;
-	} else if (!step_hop(x, row, n)) {
-		return false;
+	for (int64_t i = 0; i < n; i++) {
+		m += !i || row[i].example != row[i - 1].example;
+		from[i] = begins ? m : row[i].from;
 	}
-	for (; x->fed < length; x->fed++) {
+	if (begins)
+		x->first = x->fed = first;
+	good = good && step_hop(x, row, from, n);
+	free(from);
+	x->ran = n;
+	for (; good && x->fed < length; x->fed++) {
 		int64_t place = (x->fed - first) % x->places;
 
 		for (int64_t i = 0; i < full; i++)
 			put_token(x, g, i, place, row[i < n ? i : 0].token[x->fed]);
-		if (!call_graph(x, RT_G_STEP, n, place))
-			return false;
+		good = call_graph(x, RT_G_STEP, n, place);
 	}
-	return take_logits(x, t, 0, n, x->row);
+	return good && fetch_logits(x, &g->result[0].t, 0, n);
 }
 
 bool
 rows_run(Generate *x, const Row *row, int64_t n)
 {
-	if (n > x->rows) {
-		free(x->row);
-		x->row = malloc(sizeof *x->row * (size_t)(n * x->vocab));
-		x->rows = x->row ? n : 0;
-		if (!x->row)
-			return rt_fail(&x->h->error, "out of memory for logits of %lld sequences", (long long)n);
-	}
 	return x->steps ? step_rows(x, row, n) : whole_rows(x, row, n);
+}
+
+const double *
+rows_logits(const Generate *x, int64_t k, double *room)
+{
+	if (!x->steps)
+		return x->row + k * x->vocab;
+	take_logits(x, &x->h->program.graph[RT_G_STEP].result[0].t, k * x->vocab, room);
+	return room;
 }

@@ -210,7 +210,7 @@ typedef enum RtLoopKind {
 /* repeat: counted = "count", shards = "shards", end: its end's index */
 typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted, shards; int64_t count; } RtLoopOp;
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
-enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_BEGIN, RT_G_STEP, RT_G_HOP, RT_G_COUNT };
+enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_BEGIN, RT_G_STEP, RT_G_HOP, RT_G_SHARE, RT_G_COUNT };
 extern const char *const rt_graph_names[RT_G_COUNT];
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;

@@ -386,7 +386,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		rt_wait(run, h->sums.nbucket);
 		rt_spread(run);
 	}
-	run->prepacked = g->nrow && g->row[0].once ? RT_PREPACKED(g->name) : 0;
+	if (graph != RT_G_HOP && graph != RT_G_SHARE) /* what graph step keeps stands */
+		run->prepacked = g->nrow && g->row[0].once ? RT_PREPACKED(g->name) : 0;
 	return RT_OK;
 }
 

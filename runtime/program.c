@@ -478,7 +478,7 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 	return true;
 }
 
-const char *const rt_graph_names[RT_G_COUNT] = {"train", "update", "eval", "infer", "begin", "step", "hop"};
+const char *const rt_graph_names[RT_G_COUNT] = {"train", "update", "eval", "infer", "begin", "step", "hop", "share"};
 
 static bool
 program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)

@@ -277,10 +277,12 @@ emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
 }
 
 /* Runs what is made once, unless the last call was this graph's and no state has changed since; other graphs use the
- * same memory. */
+ * same memory, but those between. */
 static void
 emit_once(Loops *p, const Graph *g, V once, V arena, V n)
 {
+	if (graph_between(g))
+		return;
 	V mark = kk(p, once ? RT_PREPACKED(g->name) : 0), at = field_at(p, offsetof(RtRun, prepacked));
 
 	if (once) {

@@ -335,6 +335,50 @@ def steps(mantou, folder):
                                                                   else 1e-4), "%s %s %s: %s" % (name, target, how, ids))
 
 
+def leaves(mantou, folder):
+    """Many sequences in one batch, which end at places of their own: their rows leave it, the others' encoder moves
+    with them. The same tokens as by whole windows, as alone, and where weights are packed in each call."""
+    rng = np.random.default_rng(6)
+    net = folder / "leaves.net"
+    net.write_text("""model leaves(ids: i32[N, 24], more: i32[N, 5], next: i32[N, 24]) {
+    memory = embedding(more, 9, 8, init = normal(1.0)) as memory |> gru(8, reverse = true)
+    x = embedding(ids, 9, 8, init = normal(1.0)) as table
+    x = x + attention(x, memory, memory) |> lstm(8)
+    logits = x |> dense(9, init = normal(2.0)) as head
+    loss cross_entropy(logits, next)
+    output logits
+}
+generate { token = ids  logits = logits  start = 2  end = 2 }
+data { reader = npy(train = ["a", "c", "b"], test = ["a", "c", "b"]) }
+train {
+    batch = 4
+    seed  = 10
+}
+""")
+    np.save(folder / "more.npy", rng.integers(0, 9, (12, 5)).astype(np.int32))
+    for target in ("cpu", "ref"):
+        got = {}
+        for batch, options in ((48, []), (4, []), (50, ["--disable", "prepack"])):
+            exe = folder / ("leaves%d" % batch)
+            subprocess.run([mantou, "build", net, "-o", exe, "--batch", str(batch), "--target", target,
+                            *(options if target == "cpu" else [])], check=True)
+            if batch == 48:
+                subprocess.run([exe, "train", "--synthetic", "--steps", "0", "--save", folder / "leaves.w", "--quiet",
+                                "--no-eval"], check=True)
+            for beam in (1, 4):
+                for way in ([], ["--whole"]) if batch == 48 else ([],):
+                    done = subprocess.run([exe, "generate", "--weights", folder / "leaves.w", "--input",
+                                           "more=more.npy", "--beam", str(beam), "--length", "24", *way, "--json",
+                                           "--output", "score=score.npy"], capture_output=True, cwd=folder, text=True)
+                    told = json.loads(done.stdout) if done.returncode == 0 else {"ids": done.stderr}
+                    score = np.load(folder / "score.npy") if done.returncode == 0 else np.zeros(12)
+                    want = got.setdefault(beam, (told["ids"], score))
+                    result(told["ids"] == want[0] and close(score, want[1]), "%s, batch %d, beam %d %s: %s, expected "
+                           "%s" % (target, batch, beam, way, told["ids"], want[0]))
+        ends = sorted(row.index(2) if 2 in row else 24 for row in got[1][0])
+        result(ends[0] < ends[6] <= 12 and ends[-1] > 15, "%s: sequences end early and late: %s" % (target, ends))
+
+
 def recurrent(mantou, folder):
     """A state is carried beyond the places by steps; windows cannot begin anew."""
     net = folder / "gru.net"
@@ -357,7 +401,7 @@ def recurrent(mantou, folder):
 
 def main():
     mantou = sys.argv[1]
-    for test in (greedy, beams, draws, text, benches, errors, steps, recurrent):
+    for test in (greedy, beams, draws, text, benches, errors, steps, leaves, recurrent):
         with tempfile.TemporaryDirectory() as folder:
             test(mantou, pathlib.Path(folder))
     print("%d passed, %d failed, 0 skipped" % (passed, failed))

@@ -51,6 +51,22 @@ static const struct { const char *text, *error; } cases[] = {
               "#1 b \"map\"\n %o = load {state=s} : f32[4] at 64\n"
               " %m = exp %o #0 at 192\n %w = mul %x, %m #1 at 256\n}\n",
          NULL},
+        /* what runs between the calls of graph step leaves what that makes once */
+        {HEAD "state @s : f32[4] at 64\ngraph step(%x: f32[4] at 256) -> %y {\n group #0 a \"rows\" prepacked 64 "
+              "prepacked_at 128\n group #1 b \"map\" once\n %o = load {state=s} : f32[4] at 64\n"
+              " %m = exp %o #1 at 320\n %y = mul %x, %m #0 at 384\n}\n"
+              "graph share(%x: f32[4] at 256) -> %y {\n group #0 c \"map\"\n %y = relu %x #0 at 128\n}\n",
+         "graph share: what a of graph step keeps is overwritten"},
+        {HEAD "state @s : f32[4] at 64\ngraph step(%x: f32[4] at 256) -> %y {\n group #0 a \"rows\" prepacked 64 "
+              "prepacked_at 128\n group #1 b \"map\" once\n %o = load {state=s} : f32[4] at 64\n"
+              " %m = exp %o #1 at 320\n %y = mul %x, %m #0 at 384\n}\n"
+              "graph share(%x: f32[4] at 256) -> %y {\n group #0 c \"map\"\n %y = relu %x #0 at 320\n}\n",
+         "graph share: what b of graph step keeps is overwritten"},
+        {HEAD "state @s : f32[4] at 64\ngraph step(%x: f32[4] at 256) -> %y {\n group #0 a \"rows\" prepacked 64 "
+              "prepacked_at 128\n group #1 b \"map\" once\n %o = load {state=s} : f32[4] at 64\n"
+              " %m = exp %o #1 at 320\n %y = mul %x, %m #0 at 384\n}\n"
+              "graph share(%x: f32[4] at 256) -> %y {\n group #0 c \"map\"\n %y = relu %x #0 at 192\n}\n",
+         NULL},
         {HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" prepacked 64 prepacked_at 128\n %y = relu %x #0 "
               "at 144\n}\n",
          "what a keeps is overwritten"},
