@@ -199,6 +199,7 @@ bool load_columns(Emit *e, V base, DType dt, Off o, Cell *cell, int n);
 /* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may
  * stream; where a vector is less than a line, if no other result of the group does and nothing lay in its place. */
 bool store_streams(const Graph *g, Val v);
+void store_past(Llvm *l, V store);            /* marks a store of whole lines: past the caches */
 bool store_may_stream(const Graph *g, Val v); /* whatever its size */
 V vec_half(Emit *e, V v, DType to);                      /* floats rounded to bf16 or f16, as 16-bit integers */
 V vec_load(Emit *e, V p, V mask);                         /* W floats at p, where this stands; mask NULL: all of them */

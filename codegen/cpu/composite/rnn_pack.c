@@ -22,7 +22,7 @@ pack_gates(Emit *e, const RnnSeq *s, int together, V from, V out, V panel)
 
 		if (whole)
 			LOOP(e, k, k64(e, 0), k64(e, whole), w) {
-				V fn = transpose_block(e->l, w);
+				V fn = transpose_block(e->l, w, false);
 				V args[5] = {mem_at(e, &in, k), k64(e, F32(ks)), left, mem_at(e, &to, k),
 				             k64(e, F32(nr))};
 

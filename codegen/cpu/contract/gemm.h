@@ -141,11 +141,15 @@ typedef struct Pack {
 	/* pairs whose halves do not lie side by side: bytes from the first to the second; else 0 */
 	int64_t second;
 	int64_t groups, group_stride; /* of a convolution: each has k and j of its own */
+	bool past;                    /* panels go past the caches */
 } Pack;
 Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from
  * there on. */
 void transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
+/* Do panels of so many bytes go past the caches? Those that no L2 holds, as one thread makes what others read: where
+ * they share no L3, lines that another one has read before are the slowest to write. */
+bool pack_streams(const Graph *g, const GemmParams *p, int64_t bytes);
 /* bytes of a thread's own memory that pack_emit needs */
 int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
@@ -232,8 +236,8 @@ bool gemm_prepacks(const Graph *g, const Op *op, const GemmParams *p);
 /* bytes of that; 0: the operand is read as it lies */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p);
 /* void (in, stride, left, out, row): transposes w x w floats: out[i * row] = column i of the rows in[0], in[stride],
- * ...; columns from `left` on are 0 (pack.c). */
-V transpose_block(Llvm *l, int w);
+ * ...; columns from `left` on are 0 (pack.c). past: out goes past the caches, in whole lines. */
+V transpose_block(Llvm *l, int w, bool past);
 
 typedef struct Engine {
 	const char *doc;         /* for people, of a whole model: tensors, products, sums */

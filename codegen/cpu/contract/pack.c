@@ -86,16 +86,24 @@ copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	}
 }
 
+bool
+pack_streams(const Graph *g, const GemmParams *p, int64_t bytes)
+{
+	const Machine *m = machine_of(g);
+
+	return F32(p->lanes) == m->line && bytes >= m->budget.l2;
+}
+
 /* void transpose_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not
- * there give zeros. A function of its own, once in a module: hundreds of shuffles, which every packing kernel would
- * compile again. */
+ * there give zeros. past: its lines go past the caches. A function of its own, once in a module: hundreds of shuffles,
+ * which every packing kernel would compile again. */
 V
-transpose_block(Llvm *l, int w)
+transpose_block(Llvm *l, int w, bool past)
 {
 	char name[32];
 	T args[5] = {l->ptr, l->i64, l->i64, l->ptr, l->i64}, vt = LLVMVectorType(l->f32, (unsigned)w);
 
-	snprintf(name, sizeof name, "transpose_%d", w);
+	snprintf(name, sizeof name, past ? "transpose_past_%d" : "transpose_%d", w);
 	V fn = unit_find(l, name), v[64];
 
 	if (fn)
@@ -120,8 +128,11 @@ transpose_block(Llvm *l, int w)
 	lanes_transpose(l, b, v, w);
 	for (int i = 0; i < w; i++) {
 		V off = LLVMBuildMul(b, row, LLVMConstInt(l->i64, (unsigned)i, 0), "");
+		V store = LLVMBuildStore(b, v[i], LLVMBuildInBoundsGEP2(b, l->i8, out, &off, 1, ""));
 
-		LLVMSetAlignment(LLVMBuildStore(b, v[i], LLVMBuildInBoundsGEP2(b, l->i8, out, &off, 1, "")), 4);
+		LLVMSetAlignment(store, past ? 4 * (unsigned)w : 4);
+		if (past)
+			store_past(l, store);
 	}
 	LLVMBuildRetVoid(b);
 	LLVMDisposeBuilder(b);
@@ -137,8 +148,9 @@ transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 
 	if (whole)
 		LOOP(e, r, k64(e, 0), k64(e, whole), w) {
-			V fn = transpose_block(e->l, w);
+			V fn = transpose_block(e->l, w, k->past);
 
+			e->streamed |= k->past;
 			for (int64_t j = 0; j < nr; j += w) {
 				V from = mem_at(e, &matrix, k64(e, j), r), to = mem_at(e, &panel, r, k64(e, j));
 				V args[5] = {from, k64(e, k->j_stride), i_sub_k(e, left, j), to, k64(e, F32(nr))};
@@ -196,6 +208,10 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 	int w = p->lanes, wide = half != DT_none ? 2 : 1;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
 	Emit e = {0};
+
+	int64_t bytes = F32(k.groups * npanel * k.taps * k.k * nr);
+
+	k.past = half == DT_none && !engine_pairs(p) && pack_streams(gc->g, p, bytes);
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "pack", &fresh);
 
@@ -214,6 +230,7 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 			V in = mem_at(&e, &of_group, group), left = i_sub(&e, k64(&e, k.j), i_mul_k(&e, kb, nr));
 
 			emit_lanes(&e, w);
+			e.stream = k.past;
 			if (half != DT_none && !k.second) {
 				round_columns(&e, &k, p, half, in, left, scratch_ptr(&e, 0));
 				in = scratch_ptr(&e, 0);

@@ -10,7 +10,7 @@ typedef struct Transposition { V block, transposed, pairs; int64_t length; } Tra
 static void
 transpose_out(Emit *e, const Transposition *t, V c0, V out, int64_t to_row)
 {
-	V transpose = transpose_block(e->l, AMX_EDGE), copy_out = amx_copy_out(e->l),
+	V transpose = transpose_block(e->l, AMX_EDGE, false), copy_out = amx_copy_out(e->l),
 	  columns = i_min(e, k64(e, AMX_EDGE), i_sub(e, k64(e, t->length), c0));
 	LLVMBuilderRef b = here(e);
 	V mask = LLVMBuildSub(b, LLVMBuildShl(b, k64(e, 1), t->pairs, ""), k64(e, 1), "");

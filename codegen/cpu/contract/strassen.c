@@ -1,6 +1,6 @@
 /* strassen.c: large matrix products by Strassen's algorithm, once over: seven products of halves for eight.
  *
- * In: a group of one matmul of f32, its second operand as it lies, or in panels if transposed.   Out: a kernel that
+ * In: a group of one matmul of f32, its second operand as it lies.   Out: a kernel that
  * adds up its halves (seven operands of half the rows and half the columns each, in panels), and the main one. A task
  * has some rows of the upper half and the same of the lower: it adds up its own seven first operands in the thread's
  * scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of the result, on which
@@ -12,7 +12,7 @@
 #include "algo.h"
 #include <string.h>
 
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16 };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16, PARTS = 4 };
 enum { ROWS = 48, TILE_ROWS = 8 }; /* of a task in each half, of a tile of the epilogue */
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right,
@@ -34,6 +34,21 @@ typedef struct Halves {
 	int64_t sums_at, products_at, scratch; /* of the thread's memory: where those begin, and the products; all */
 } Halves;
 
+/* Rows of a task, a multiple of `step`, `most` at most: fewer where that leaves two threads more alike by a 24th. */
+static int64_t
+even_block(int64_t rows, int64_t most, int64_t step)
+{
+	int64_t best = most, least = INT64_MAX / 24;
+
+	for (int64_t b = most; b >= step; b -= step) {
+		int64_t half = ceil_div(ceil_div(rows, b), 2) * b; /* of one of two threads, at most */
+
+		if (half * 24 < least * 23)
+			best = b, least = half;
+	}
+	return best;
+}
+
 static bool
 halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 {
@@ -53,6 +68,8 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	h->block = fit > ROWS ? ROWS : fit;
 	if (h->block < step)
 		h->block = step;
+	if (h->ta)
+		h->block = even_block(h->m, h->block, step);
 	/* rows that lie together: whole vectors; else an even number of tasks of as many rows, give or take one */
 	h->tasks = ceil_div(h->m, h->block);
 	if (!h->ta) {
@@ -93,15 +110,16 @@ time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *bes
 
 	/* The sums move bytes for each element of the three matrices, the product that is saved has operations by all
 	 * three sides: it pays for them where the harmonic mean of the sides is long, the longer the more operations go
-	 * in the time of a byte; measured, 180 times that number. */
+	 * in the time of a byte; measured, 100 times that number, 180 of vectors that are less than a cache line. */
 	if (!halves_of(g, op, p, &h))
 		return INFINITY;
-	double side = 180 * (b->rates.products / b->rates.bytes);
+	double side = (F32(p->lanes) < machine_of(g)->line ? 180 : 100) * (b->rates.products / b->rates.bytes);
 
 	return (7 + side / (6 / (1.0 / (double)h.m + 1.0 / (double)h.n + 1.0 / (double)h.k))) / 8;
 }
 
-/* Where it would pay; a result beyond the caches waits for memory in any case. */
+/* Where it would pay; a result beyond the caches waits for memory in any case, and so do tasks that the length of the
+ * sum leaves few rows: each reads all of the second operand's sums. */
 static bool
 offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
 {
@@ -114,7 +132,8 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->engine = ENGINE_FMA;
 	p->pack = true;
 	p->copy = false;
-	return time_of(g, op, p, best) <= 1 && halves_of(g, op, p, &h) && 16 * h.m * h.n <= machine_of(g)->budget.l3;
+	return time_of(g, op, p, best) <= 1 && halves_of(g, op, p, &h) && 16 * h.m * h.n <= machine_of(g)->budget.l3 &&
+	       h.block >= ROWS / 3;
 }
 
 static double
@@ -122,13 +141,6 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 {
 	(void)p;
 	return 7 * op_flops(g, op) / 8;
-}
-
-/* The panels of a transposed second operand. */
-static int64_t
-panels(const Graph *g, const Op *op, const GemmParams *p)
-{
-	return attr_bool(op, A_tb) ? pack_bytes(g, op, p) : 0;
 }
 
 static int64_t
@@ -146,12 +158,23 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 		(double)gemm_own_workspace(g, op, p) / 1048576);
 }
 
+/* The lines of a task of the second operand's sums, of each quarter of a transposed one: [quarter][line][number]. */
+static int64_t
+transposed_bytes(const Op *op, int64_t nr)
+{
+	return attr_bool(op, A_tb) ? F32(QUARTERS * SUM_LINES * nr) : 0;
+}
+
 static int64_t
 scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
-	return halves_of(g, op, p, &h) ? h.scratch : 0;
+	if (!halves_of(g, op, p, &h))
+		return 0;
+	int64_t transposed = transposed_bytes(op, (int64_t)p->nv * p->lanes);
+
+	return h.scratch > transposed ? h.scratch : transposed;
 }
 
 static int64_t
@@ -171,39 +194,76 @@ sums(Emit *e, const Sum s[PRODUCTS], const V x[QUARTERS], V r[PRODUCTS])
 		                  : (s[q].sign > 0 ? LLVMBuildFAdd : LLVMBuildFSub)(here(e), x[s[q].a], x[s[q].b], "");
 }
 
-/* Rows, or panels [panel][k][nr], to [panel of a half][product][half of k][nr]. Task: some lines of a panel of a
- * half. */
+/* Lines from `line` on of panel `panel` of each quarter of b, whose columns are rows in memory. */
 static void
-second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int src, int dst, GraphKernels *gk)
+transpose_quarters(Emit *e, const GemmParams *p, const Halves *h, V b, V panel, V line, V to)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, row = F32(2 * h->k);
+	/* [aside][below][panel][column][line] */
+	Mem from = mem_axes(e, b, BY(h->n * row), BY(F32(h->k)), BY(nr * row), BY(row), BY(4));
+	Mem transposed = mem_dense(e, to, DT_f32, QUARTERS, SUM_LINES * nr);
+	Pack lines = {.k = SUM_LINES, .k_stride = 4, .j_stride = row};
+
+	for (int q = 0; q < QUARTERS; q++)
+		transpose_rows(e, &lines, p, mem_at(e, &from, k64(e, q & 1), k64(e, q >> 1), panel, k64(e, 0), line),
+		               mem_at(e, &transposed, k64(e, q)), k64(e, nr));
+}
+
+/* The second operand to [panel of a half][product][half of k][nr]. Task: some lines of a panel of a half. */
+static void
+second_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int src, int dst, GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, pieces = h->k / SUM_LINES;
+	bool transposed = attr_bool(op, A_tb), fresh;
 	Emit e = {0};
-	bool fresh;
 	int fn = kernel_begin(gc, &e, "sums", &fresh);
 
+	scratch_check(gc, transposed_bytes(op, nr));
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
-		/* bytes from a line to the next, from a panel to the next */
-		int64_t line = panels ? F32(nr) : F32(2 * h->n), apart = panels ? F32(2 * h->k * nr) : F32(nr);
+		int64_t line = machine_of(gc->g)->line;
+
+		/* past the caches lines are written whole */
+		e.stream = sums_bytes(gc->g, op, p) >= machine_of(gc->g)->budget.l2 && F32(nr) % line == 0 &&
+		           line <= F32(PARTS * p->lanes);
+		int parts = e.stream ? (int)(line / F32(p->lanes)) : 1;
+		V b = buffer(&e, src);
 		/* [below][aside][panel][line][byte], [panel][product][line][byte] */
-		Mem from = mem_axes(&e, buffer(&e, src), BY(h->k * line), BY(h->panels * apart), BY(apart), BY(line),
-		                    BY(1));
+		Mem from =
+		        mem_axes(&e, b, BY(F32(2 * h->k * h->n)), BY(F32(h->n)), BY(F32(nr)), BY(F32(2 * h->n)), BY(1));
 		Mem to = mem_axes(&e, buffer(&e, dst), BY(F32(PRODUCTS * h->k * nr)), BY(F32(h->k * nr)), BY(F32(nr)),
 		                  BY(1));
 
+		if (transposed)
+			from = mem_axes(&e, scratch_ptr(&e, 0), BY(F32(2 * SUM_LINES * nr)), BY(F32(SUM_LINES * nr)),
+			                BY(0), BY(F32(nr)), BY(1));
 		TASKS(&e, t) {
 			V panel = i_div_k(&e, t, pieces), first_line = i_mul_k(&e, i_rem_k(&e, t, pieces), SUM_LINES);
 
+			if (transposed)
+				transpose_quarters(&e, p, h, b, panel, first_line, from.base);
 			TIMES(&e, i, SUM_LINES) {
-				V at = i_add(&e, first_line, i), x[QUARTERS], r[PRODUCTS];
+				V at = i_add(&e, first_line, i), x[QUARTERS], r[PARTS][PRODUCTS];
 
-				LOOP(&e, byte, k64(&e, 0), k64(&e, F32(nr)), F32(p->lanes)) {
-					for (int q = 0; q < QUARTERS; q++)
-						x[q] = vec_load(&e, mem_at(&e, &from, k64(&e, q >> 1), k64(&e, q & 1),
-						                           panel, at, byte), NULL);
-					strassen_second(&e, x, r);
+				LOOP(&e, byte, k64(&e, 0), k64(&e, F32(nr)), parts * F32(p->lanes))
+				{
+					for (int j = 0; j < parts; j++) {
+						V part = i_add_k(&e, byte, j * F32(p->lanes));
+
+						for (int q = 0; q < QUARTERS; q++)
+							x[q] = vec_load(&e,
+							                mem_at(&e, &from, k64(&e, q >> 1),
+							                       k64(&e, q & 1), panel,
+							                       transposed ? i : at, part),
+							                NULL);
+						strassen_second(&e, x, r[j]);
+					}
 					for (int q = 0; q < PRODUCTS; q++)
-						vec_store(&e, mem_at(&e, &to, panel, k64(&e, q), at, byte), r[q], NULL);
+						for (int j = 0; j < parts; j++)
+							vec_store(&e,
+							          mem_at(&e, &to, panel, k64(&e, q), at,
+							                 i_add_k(&e, byte, j * F32(p->lanes))),
+							          r[j][q], NULL);
 				}
 			}
 		}
@@ -413,18 +473,18 @@ static void
 emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKernels *gk)
 {
 	Epilogue epi;
-	int panels_of = gemm_pack(gc, op, p, bbuf, &epi, gk);
 	Halves h;
 
 	if (!halves_of(gc->g, op, p, &h))
 		bug("%s does not halve", op_info[op->kind].name);
+	gemm_epilogue(gc, op, p, &epi);
 	gc->flops_less = op_flops(gc->g, op) / 8;
-	int64_t at = gc->g->group.at[gc->group].workspace_offset + align64(panels(gc->g, op, p));
+	int64_t at = gc->g->group.at[gc->group].workspace_offset;
 
 	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
 	int to = (int)gc->buf.n - 1;
 
-	second_emit(gc, p, &h, panels_of >= 0, panels_of >= 0 ? panels_of : bbuf, to, gk);
+	second_emit(gc, op, p, &h, bbuf, to, gk);
 	main_emit(gc, op, p, &h, abuf, to, &epi, gk);
 }
 
@@ -436,19 +496,18 @@ params_read(const Params *q, GemmParams *p)
 }
 
 const Algo algo_strassen = {
-	.family = FAMILY_cpu_strassen,
-	.doc = "large matrix products of f32 by Strassen's algorithm, once over",
-	.ops = {OP_matmul},
-	.engines = ENGINES_F32,
-	.read = params_read,
-	.offer = offer,
-	.why_not = why_not,
-	.time = time_of,
-	.chosen = chosen,
-	.work = work,
-	.panels = panels,
-	.workspace = sums_bytes,
-	.scratch = scratch,
-	.pieces = pieces,
-	.emit = emit,
+        .family = FAMILY_cpu_strassen,
+        .doc = "large matrix products of f32 by Strassen's algorithm, once over",
+        .ops = {OP_matmul},
+        .engines = ENGINES_F32,
+        .read = params_read,
+        .offer = offer,
+        .why_not = why_not,
+        .time = time_of,
+        .chosen = chosen,
+        .work = work,
+        .workspace = sums_bytes,
+        .scratch = scratch,
+        .pieces = pieces,
+        .emit = emit,
 };

@@ -54,7 +54,7 @@ static void
 panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V tile, int64_t nr, const Mem *to)
 {
 	int w = s->w;
-	V transpose = transpose_block(e->l, w);
+	V transpose = transpose_block(e->l, w, false);
 	Mem block = mem_axes(e, tile, BY(F32(w * w)), BY(F32(w)), BY(4));
 
 	LOOP(e, k, k64(e, 0), columns, w) {

@@ -347,6 +347,15 @@ store_streams(const Graph *g, Val v)
 	return outgrows_caches(g, v) && !(m->vector_bytes < m->line && halves_part(g, v));
 }
 
+void
+store_past(Llvm *l, V store)
+{
+	LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(l->i32, 1, 0));
+
+	LLVMSetMetadata(store, LLVMGetMDKindIDInContext(l->cx, "nontemporal", 11),
+	                LLVMMetadataAsValue(l->cx, LLVMMDNodeInContext2(l->cx, &one, 1)));
+}
+
 /* Of a vector whose elements have `align` bytes: past the caches where e->stream says so. */
 static void
 store_marked(Emit *e, V store, unsigned align)
@@ -354,10 +363,7 @@ store_marked(Emit *e, V store, unsigned align)
 	LLVMSetAlignment(store, e->stream ? align * (unsigned)e->W : align);
 	if (!e->stream)
 		return;
-	LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->l->i32, 1, 0));
-	V node = LLVMMetadataAsValue(e->l->cx, LLVMMDNodeInContext2(e->l->cx, &one, 1));
-
-	LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->l->cx, "nontemporal", 11), node);
+	store_past(e->l, store);
 	e->streamed = true;
 }
 
