@@ -13,6 +13,7 @@
 
 typedef struct Item { uint64_t key; int64_t at; } Item;
 enum { FEW = 16 }; /* wanted of a line: most elements are no more than compared with the last of the list */
+enum { BLOCK = 8 }; /* elements of f32 compared at once */
 static_assert(sizeof(Item) == RT_ITEM, "rt.h says how much scratch memory an item takes");
 
 /* ---------------------------------------------------------------- keys */
@@ -124,14 +125,57 @@ select_items(Item *item, int64_t n, int64_t want, Item *to)
 		to[got++] = item[i];
 }
 
+/* Whether one of BLOCK elements may go before `last`; NaN may. Two loops without a choice in them become vectors. */
+static bool
+some_above(const float *x, float last)
+{
+	int some = 0;
+
+	for (int k = 0; k < BLOCK; k++)
+		some |= !(x[k] <= last);
+	return some;
+}
+
+static bool
+some_below(const float *x, float last)
+{
+	int some = 0;
+
+	for (int k = 0; k < BLOCK; k++)
+		some |= !(x[k] >= last);
+	return some;
+}
+
+/* From element i of a line on, the first of a block with an element that may go before `last`, or of the rest. */
+static int64_t
+skip_blocks(const float *x, int64_t i, int64_t n, float last, bool descending)
+{
+	while (i + BLOCK <= n && !(descending ? some_above(x + i, last) : some_below(x + i, last)))
+		i += BLOCK;
+	return i;
+}
+
 /* The `want` least of a line into `to`, rising, of equals the first. */
 static void
 least_few(const RtOrder *p, const uint8_t *x, int64_t first, Item *to)
 {
 	uint64_t flip = p->descending ? ~(uint64_t)0 : 0;
-	int64_t got = 0;
+	const float *line = p->dtype == RT_F32 && p->inner == 1 ? (const float *)(const void *)x + first : NULL;
+	int64_t got = 0, seen = 0; /* seen: the end of the block that some element let in */
 
 	for (int64_t i = 0; i < p->n; i++) {
+		if (line && got == p->count) {
+			float last = line[to[got - 1].at];
+
+			if (i >= seen) {
+				i = skip_blocks(line, i, p->n, last, p->descending);
+				seen = i + BLOCK;
+				if (i == p->n)
+					break;
+			}
+			if (p->descending ? line[i] <= last : line[i] >= last)
+				continue;
+		}
 		uint64_t key = key_at(p->dtype, x, first + i * p->inner) ^ flip;
 		int64_t k = got;
 

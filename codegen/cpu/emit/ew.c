@@ -125,6 +125,23 @@ cell_sqrt(Emit *e, Cell c)
 	return unary(e, "llvm.sqrt", c);
 }
 
+/* The whole part of a / d, towards zero. No vector divides integers: of 32 bits and fewer f64 does, exactly, as a
+ * rounded quotient becomes a whole number only if it is one. Divisors known now are LLVM's, which multiplies. */
+static V
+divide_whole(Emit *e, LLVMBuilderRef at, V a, V d, DType dt)
+{
+	bool u = dtype_is_unsigned(dt);
+	T t = LLVMTypeOf(a), vd;
+
+	if (LLVMGetTypeKind(t) != LLVMVectorTypeKind || LLVMIsConstant(d) || dtype_info[dt].bytes > (u ? 2 : 4))
+		return u ? LLVMBuildUDiv(at, a, d, "") : LLVMBuildSDiv(at, a, d, "");
+	vd = LLVMVectorType(e->l->f64, LLVMGetVectorSize(t));
+	a = u ? LLVMBuildUIToFP(at, a, vd, "") : LLVMBuildSIToFP(at, a, vd, "");
+	d = u ? LLVMBuildUIToFP(at, d, vd, "") : LLVMBuildSIToFP(at, d, vd, "");
+	return u ? LLVMBuildFPToUI(at, LLVMBuildFDiv(at, a, d, ""), t, "")
+	         : LLVMBuildFPToSI(at, LLVMBuildFDiv(at, a, d, ""), t, "");
+}
+
 /* Floor division and its remainder (sign of the divisor); by 0 gives 0, and the one quotient that overflows wraps. */
 static Cell
 int_divide(Emit *e, Cell a, Cell b, bool rem)
@@ -141,12 +158,13 @@ int_divide(Emit *e, Cell a, Cell b, bool rem)
 	bad = LLVMBuildICmp(at, LLVMIntEQ, b.v, zero, "");
 	d = LLVMBuildSelect(at, bad, one, b.v, "");
 	if (dtype_is_unsigned((DType)a.dt)) {
-		r = rem ? LLVMBuildURem(at, a.v, d, "") : LLVMBuildUDiv(at, a.v, d, "");
+		q = divide_whole(e, at, a.v, d, (DType)a.dt);
+		r = rem ? LLVMBuildSub(at, a.v, LLVMBuildMul(at, q, d, ""), "") : q;
 	} else {
 		V minus = LLVMConstAllOnes(LLVMTypeOf(a.v)), by_minus = LLVMBuildICmp(at, LLVMIntEQ, d, minus, "");
 
 		d = LLVMBuildSelect(at, by_minus, one, d, ""); /* x / -1 apart: the smallest number has no negative */
-		q = LLVMBuildSDiv(at, a.v, d, "");
+		q = divide_whole(e, at, a.v, d, (DType)a.dt);
 		r = LLVMBuildSub(at, a.v, LLVMBuildMul(at, q, d, ""), "");
 		V differ = LLVMBuildICmp(at, LLVMIntSLT, LLVMBuildXor(at, r, d, ""), zero, "");
 		V fix = LLVMBuildAnd(at, differ, LLVMBuildICmp(at, LLVMIntNE, r, zero, ""), "");

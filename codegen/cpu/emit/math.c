@@ -277,11 +277,56 @@ libm_lanes(const M *m, const char *name, V x, V y, bool dbl, T vt)
 	return r;
 }
 
-/* Remainder with the divisor's sign, exact: libm's fmod, put right. */
+/* `fast` where `fine` holds, else the slow way's result for a and b, which is rare: one test for the vector. The other
+ * lanes keep theirs: beside them may lie what masks leave behind, and no lane's bits may depend on its neighbours. */
+static V
+unless_rare(const M *m, V x, V fine, V fast, V (*slow)(const M *, V, V), V a, V b)
+{
+	Emit *e = m->e;
+	int level = level_of(e, x);
+	V all = m->vec ? intrinsic(e, m->b, "llvm.vector.reduce.and", (T[]){LLVMTypeOf(fine)}, 1, (V[]){fine}, 1)
+	               : fine;
+	LLVMBasicBlockRef slow_bb = block_new(e, level, "rare"), join = block_new(e, level, "join"),
+	                  from = LLVMGetInsertBlock(m->b);
+
+	LLVMBuildCondBr(m->b, all, join, slow_bb);
+	LLVMPositionBuilderAtEnd(m->b, slow_bb);
+	V other = sel(m, fine, fast, slow(m, a, b));
+
+	LLVMBuildBr(m->b, join);
+	LLVMPositionBuilderAtEnd(m->b, join);
+	V phi = LLVMBuildPhi(m->b, m->ft, "");
+
+	LLVMAddIncoming(phi, (V[]){fast, other}, (LLVMBasicBlockRef[]){from, slow_bb}, 2);
+	return phi;
+}
+
+static V lanes_fmod(const M *m, V x, V y) { return libm_lanes(m, "fmod", x, y, m->dbl, m->ft); }
+static V lanes_sin(const M *m, V x, V y) { return libm_lanes(m, "sin", x, y, false, m->ft); }
+static V lanes_cos(const M *m, V x, V y) { return libm_lanes(m, "cos", x, y, false, m->ft); }
+
+/* A remainder of the divisor's sign or the other, exact, less than y in size. x - q y with q the whole part of the
+ * rounded quotient is: it is a multiple of y's last place and smaller than y, also where rounding makes q one too many,
+ * and then has the other sign, which the caller puts right. Quotients too large for whole numbers, divisors 0, NaN and
+ * infinities go through libm. */
+static V
+m_rest(const M *m, V x, V y)
+{
+	if (!strstr(m->e->l->arch->needs, " fma"))
+		return lanes_fmod(m, x, y);
+	V t = divide(m, x, y), q = llvm_round(m->e->l, m->b, "llvm.trunc", t);
+	V fine = cmp(m, LLVMRealOLT, fabs1(m, t), kf(m, m->dbl ? 0x1p51 : 0x1p22));
+	V r = fma3(m, LLVMBuildFNeg(m->b, q, ""), y, x);
+
+	r = sel(m, cmp(m, LLVMRealOLT, fabs1(m, x), fabs1(m, y)), x, r); /* an infinite y too */
+	return unless_rare(m, t, fine, r, lanes_fmod, x, y);
+}
+
+/* Remainder with the divisor's sign, exact. */
 static V
 m_floormod(const M *m, V x, V y)
 {
-	V r = libm_lanes(m, "fmod", x, y, m->dbl, m->ft);
+	V r = m_rest(m, x, y);
 	V differ = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMBuildXor(m->b, bits(m, r), bits(m, y), ""), ki(m, 0), "");
 	V s = sel(m, differ, add(m, r, y), r);
 
@@ -320,29 +365,13 @@ m_sincos(const M *m, V x, bool cosine)
 	return real(m, LLVMBuildXor(m->b, bits(m, res), neg, ""));
 }
 
-/* Huge arguments (and NaN, infinities) are rare: one test for the vector, then libm for those lanes. The other lanes
- * keep their results: beside them may lie what masks leave behind, and no lane's bits may depend on its neighbours. */
+/* Huge arguments, NaN and infinities go through libm. */
 static V
 sincos_any(const M *m, V x, bool cosine)
 {
-	Emit *e = m->e;
-	int level = level_of(e, x);
-	V fine = cmp(m, LLVMRealOLT, fabs1(m, x), kf(m, 1048576)), fast = m_sincos(m, x, cosine);
-	V all = m->vec ? intrinsic(e, m->b, "llvm.vector.reduce.and", (T[]){LLVMTypeOf(fine)}, 1, (V[]){fine}, 1)
-	               : fine;
-	LLVMBasicBlockRef slow_bb = block_new(e, level, "huge"), join = block_new(e, level, "join"),
-	                  from = LLVMGetInsertBlock(m->b);
+	V fine = cmp(m, LLVMRealOLT, fabs1(m, x), kf(m, 1048576));
 
-	LLVMBuildCondBr(m->b, all, join, slow_bb);
-	LLVMPositionBuilderAtEnd(m->b, slow_bb);
-	V slow = sel(m, fine, fast, libm_lanes(m, cosine ? "cos" : "sin", x, NULL, false, m->ft));
-
-	LLVMBuildBr(m->b, join);
-	LLVMPositionBuilderAtEnd(m->b, join);
-	V phi = LLVMBuildPhi(m->b, m->ft, "");
-
-	LLVMAddIncoming(phi, (V[]){fast, slow}, (LLVMBasicBlockRef[]){from, slow_bb}, 2);
-	return phi;
+	return unless_rare(m, x, fine, m_sincos(m, x, cosine), cosine ? lanes_cos : lanes_sin, x, NULL);
 }
 
 /* ---------------------------------------------------------------- pow of f32, through f64 */
