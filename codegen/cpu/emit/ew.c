@@ -442,22 +442,23 @@ lane_words(Emit *e, const Op *op, Ix group, V key, V step, V c[4])
 	return p.b;
 }
 
-/* Where four vectors of neighbours are evaluated together: W groups at once make the numbers of all four. NULL where
- * not. */
+/* Where vectors of neighbours are evaluated together, a multiple of four: W groups at once make the numbers of each
+ * four. NULL where not. */
 static V
 philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 {
 	int64_t k;
+	int of_four = e->block_u % 4;
 	V base, split = i_split(element.s, &k);
 
-	if (e->block_n != 4 || element.c != 1 || element.g || e->mask)
+	if (!e->block_n || e->block_n % 4 || element.c != 1 || element.g || e->mask)
 		return NULL;
-	base = i_add_k(e, split, k - (int64_t)e->block_u * e->W);
+	base = i_add_k(e, split, k - (int64_t)of_four * e->W);
 	if (!i_multiple4(e, base))
 		return NULL;
 	for (uint32_t i = 0; i < e->random.n; i++)
 		if (e->random.at[i].op == op && e->random.at[i].base == base && e->random.at[i].apart == 1)
-			return e->random.at[i].word[e->block_u];
+			return e->random.at[i].word[of_four];
 	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""), c[4];
 	RandomBlock r = {.op = op, .base = base, .apart = 1};
 	LLVMBuilderRef b = lane_words(e, op, (Ix){.s = group, .c = 1}, key, step, c);
@@ -473,7 +474,7 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 		        lanes_of(e, b, lanes_of(e, b, c[0], c[1], even), lanes_of(e, b, c[2], c[3], even), join);
 	}
 	vec_push(e->arena, &e->random, r);
-	return r.word[e->block_u];
+	return r.word[of_four];
 }
 
 /* Where the lanes' elements lie a multiple of four apart, each lane's word has the same number in its group: neighbours

@@ -141,8 +141,11 @@ inner_steps(Rk *r)
 	if (r->kept_lanes) {
 		if (r->fetches)
 			fetch_ahead(r);
-		for (int u = 0; u < r->nu; u++)
+		for (int u = 0; u < r->nu; u++) {
+			r->e->block_u = u;
 			step_all(r, r->set[u], u, 0);
+		}
+		r->e->block_u = 0;
 		return;
 	}
 	lane_loop(r->e, reduced_lo(r, r->nr - 1), reduced_hi(r, r->nr - 1), r->unroll, reduced_lane, r);
@@ -252,6 +255,7 @@ run_phases(Rk *r, const int *ws)
 			continue;
 		first_elements(r);
 		for (r->pass = 0; r->pass < npass; r->pass++) {
+			e->random.n = 0;
 			over_reduced(r, 0, inner_steps);
 			for (int i = 0; i < r->nred; i++)
 				for (int u = 0; u < sets && r->red[i]->phase == r->phase; u++)
