@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "comm.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -774,22 +775,31 @@ comm_say(RtHost *h, int nodes, int threads)
 		        comm.size, (long long)s, (long long)most, (long long)s, (long long)(most * comm.size));
 }
 
+/* Ends with its launcher from now on; at once, if that has died since this process began, or before: then nobody reads
+ * what a library's launcher passes on. */
+static void
+comm_orphan(const RtHost *h, const RtLaunch *l)
+{
+	struct pollfd heard = {.fd = STDERR_FILENO};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != h->parent ||
+	    (strcmp(l->name, "torchrun") != 0 && poll(&heard, 1, 0) == 1 && heard.revents & POLLERR))
+		raise(SIGKILL);
+}
+
 static int
 comm_open(RtHost *h)
 {
 	RtLaunch l = rt_launch();
-	pid_t parent = getppid();
 	int nodes, threads;
 
 	if (h->opt.alone || !l.name)
 		return -1;
 	/* with its launcher, also a process that is alone; but torchrun's variables may be a container's, whose shell
 	 * may leave */
-	if (l.size != 1 || strcmp(l.name, "torchrun") != 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent) /* it died before the kernel had been asked */
-			raise(SIGKILL);
-	}
+	if (l.size != 1 || strcmp(l.name, "torchrun") != 0)
+		comm_orphan(h, &l);
 	if (l.size == 1)
 		return -1;
 	if (h->opt.command == RT_C_INFER || h->opt.command == RT_C_INFO) {

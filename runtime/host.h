@@ -679,6 +679,7 @@ struct RtHost {
 	uint8_t **scratch;                          /* by thread */
 	RtError error;
 	double start;                               /* rt_now() at the program's start */
+	int64_t parent;                             /* who had started this process then */
 	size_t arena_bytes;
 	/* data */
 	RtData train, test;

@@ -3,6 +3,7 @@
 #include "comm.h"
 
 #include <string.h>
+#include <unistd.h>
 
 int
 rt_die(RtHost *h)
@@ -85,6 +86,7 @@ rt_main(int argc, char **argv, const RtCodeObject *const *objects, int nobjects)
 	int status;
 
 	h->start = rt_now();
+	h->parent = getppid();
 	signal(SIGXFSZ, SIG_IGN);                /* a full quota is an error of write(), not a death */
 	status = rt_options_read(&h->opt, argc, argv);
 	if (status >= 0)

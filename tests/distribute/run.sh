@@ -117,14 +117,15 @@ f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); head = json.lo
 sys.exit(os.path.getsize(sys.argv[1]) != 8 + n + max(t["data_offsets"][1] for t in head.values()))' "$1" 2>"$dir/out"
 }
 # killed LIBRARY N: a queue that runs the job again whenever it is killed, with another number of ranks each time: N kills of the launcher or a rank, at
-# any moment, the first seconds included. Behind each no process is left within its time, and the checkpoint is whole; at the end it is that of an
+# any moment, the first seconds included, gradients by what all see or by messages. Behind each no process is left within its time, and the checkpoint is whole; at the end it is that of an
 # undisturbed run.
 killed() {
 	library=$1 kills=$2 ranks=0 launchers=0 longest=0
 	rm -f "$dir/k.st" "$dir/k.st~"
 	while [ $kills -gt 0 ]; do
 		p=$((1 + $(od -An -N1 -tu1 /dev/urandom) % 4))
-		tests/distribute/ranks $library $p "$dir/slow" train --no-eval --quiet --every 1 --steps 100000 --save "$dir/k.st" --continue >"$dir/out" 2>&1 &
+		[ $(($(od -An -N1 -tu1 /dev/urandom) % 2)) -eq 0 ] && by=tree || by=messages
+		RANKS_HELD=1 tests/distribute/ranks $library $p "$dir/slow" train --no-eval --quiet --every 1 --steps 100000 --save "$dir/k.st" --continue --exchange $by >"$dir/out" 2>&1 &
 		job=$!
 		# the last kill comes behind a checkpoint, however slow the machine
 		for i in $(seq 600); do [ $kills -gt 1 ] || [ -s "$dir/k.st" ] && break; sleep 0.1; done
@@ -347,6 +348,11 @@ signals() {
 	interrupted "Ctrl-C" $library INT launcher - 5 'stopped after step [0-9]* of .*, saved in '
 	unset OMPI_MCA_odls_base_sigkill_timeout
 	interrupted "the launcher killed" $library KILL launcher - 5 ''
+	# alone under its launcher, which died before it began: nobody reads what it would say
+	case $library in openmpi) alone="OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0" ;; mpich) alone="PMI_SIZE=1 PMI_RANK=0" ;; esac
+	begin=$(date +%s)
+	timeout 30 env $alone sh -c 'sleep 0.5; exec "$0" train --no-eval --quiet --no-save --steps 1000000' "$dir/slow" 2>&1 | true
+	if [ $(($(date +%s) - begin)) -lt 25 ]; then good; else bad "$library: its launcher died first: it went on"; fi
 	killed $library $([ -n "${LONG:-}" ] && echo 100 || echo 4)
 }
 # those of one process, and those of several
