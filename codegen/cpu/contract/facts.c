@@ -240,33 +240,6 @@ wgrad_columns(const Graph *g, const Op *op, const GemmParams *p)
 	return val_type(g, op->in[0])->axis[1].n == 1 && val_type(g, op->out[0])->axis[3].n > 1 && !engine_pairs(p);
 }
 
-/* Every panel of columns reads a piece's input again: what all of a row is too large for waits in L2. A row that is
- * alone, or one of few, is parted among threads too. Not where the kernel goes over bands of its own. */
-int64_t
-image_cut(const Graph *g, const Op *op)
-{
-	/* tasks that threads share, where each has so many rows of the product left; rows of a piece; columns of a
-	 * panel */
-	enum { PIECES = 8, ROWS = 96, LONG = 2048, USUAL = 64 };
-	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
-	int64_t width = o->axis[3].n, n = o->axis[0].n, bytes = F32(n * x->axis[1].n);
-	int64_t most = machine_of(g)->budget.l2 / 2;
-	int64_t panels = gemm_groups(op) * ceil_div(o->axis[1].n / gemm_groups(op), USUAL);
-	int64_t tasks = o->axis[2].n * panels, cuts = 1;
-
-	if (panels > 1 && width * bytes > 2 * most)
-		cuts = ceil_div(width * bytes, most);
-	if (cuts < width * n / LONG)
-		cuts = width * n / LONG;
-	if (tasks * cuts < PIECES)
-		cuts = ceil_div(PIECES, tasks);
-	if (cuts > width * n / ROWS)
-		cuts = width * n / ROWS;
-	if (cuts > width)
-		cuts = width;
-	return cuts > 1 ? ceil_div(width, cuts) : width;
-}
-
 /* Where a row of pixels is more than a pass should hold. The filter's columns as rows of the product need whole
  * rows. */
 int64_t

@@ -180,7 +180,7 @@ image_of(const Graph *g, const Op *op, const GemmParams *p, const Epilogue *epi,
 	im.columns_own = im.K / im.groups;
 	im.npanel = ceil_div(im.columns_own, im.nr);
 	im.columns = x->axis[1].n == 1 && im.S > 1;
-	im.cut = image_cut(g, op);
+	im.cut = image_cut(g, op, p);
 	im.cuts = ceil_div(im.OW, im.cut);
 	return im;
 }

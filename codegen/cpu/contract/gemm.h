@@ -167,7 +167,7 @@ bool gemm_possible(const Graph *g, const Op *op);
 /* false: not of row-major matrices of types and extents that the kernel takes */
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);
 /* Pixels of a row that a convolution, or its gradient in the image, takes as a piece: of the shape alone. */
-int64_t image_cut(const Graph *g, const Op *op);
+int64_t image_cut(const Graph *g, const Op *op, const GemmParams *p);
 int64_t wgrad_cut(const Graph *g, const Op *op, const GemmParams *p); /* columns of a weight gradient's pass */
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of the shape, not of the tile */
 /* Steps of the sum that a piece takes before it goes on: all, or so many that its rows and a panel stay in L2. */

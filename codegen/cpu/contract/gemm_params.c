@@ -405,7 +405,7 @@ products_pieces(const Graph *g, const Op *op, const GemmParams *p)
 
 	if (op->kind != OP_matmul) {
 		const Type *o = val_type(g, op->out[0]);
-		int64_t cut = op->kind == OP_conv2d_dw ? o->axis[3].n : image_cut(g, op);
+		int64_t cut = op->kind == OP_conv2d_dw ? o->axis[3].n : image_cut(g, op, p);
 
 		return o->axis[2].n * ceil_div(o->axis[3].n, cut);
 	}

@@ -146,6 +146,41 @@ prologue_pixels(const Graph *g, const Op *op, const GemmParams *p)
 	return n < 1 ? 1 : n < t->axis[3].n ? n : t->axis[3].n;
 }
 
+/* Every panel of columns reads a piece's input again: what all of a row is too large for waits in L2. A row that is
+ * alone, or one of few, is parted among threads too; of many threads where all panels stay in L2 from piece to piece,
+ * so that more pieces cost few threads nothing. Not within a band. */
+int64_t
+image_cut(const Graph *g, const Op *op, const GemmParams *p)
+{
+	/* tasks that threads share, where each has so many rows of the product left; rows of a piece; columns of a
+	 * panel */
+	enum { PIECES = 8, ROWS = 96, LONG = 2048, USUAL = 64 };
+	enum { MANY = 128, FULL = 192 }; /* tasks for many threads, and rows left, where no panel leaves L2 */
+	const Type *x = val_type(g, op->in[0]), *w = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	int64_t width = o->axis[3].n, n = o->axis[0].n, bytes = F32(n * x->axis[1].n);
+	int64_t most = machine_of(g)->budget.l2 / 2;
+	int64_t panels = gemm_groups(op) * ceil_div(o->axis[1].n / gemm_groups(op), USUAL);
+	int64_t tasks = o->axis[2].n * panels, cuts = 1, whole = 1;
+
+	if (panels > 1 && width * bytes > 2 * most)
+		cuts = ceil_div(width * bytes, most);
+	if (cuts < width * n / LONG)
+		cuts = width * n / LONG;
+	if (tasks * cuts < PIECES)
+		cuts = ceil_div(PIECES, tasks);
+	if (F32(type_elements(w)) <= most / 2 && tasks * cuts < MANY && width * n / FULL > cuts) {
+		cuts = width * n / FULL < ceil_div(MANY, tasks) ? width * n / FULL : ceil_div(MANY, tasks);
+		whole = prologue_made(g, op, 0) || engine_pairs(p) ? prologue_pixels(g, op, p) : 1;
+	}
+	if (cuts > width * n / ROWS)
+		cuts = width * n / ROWS;
+	if (cuts > width)
+		cuts = width;
+	int64_t cut = cuts > 1 ? ceil_div(ceil_div(width, cuts), whole) * whole : width;
+
+	return cut < width ? cut : width;
+}
+
 bool
 prologue_bands(const Graph *g, const Op *op, const GemmParams *p)
 {
