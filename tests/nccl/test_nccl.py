@@ -282,10 +282,9 @@ def gradients_travel_while_others_are_made():
         assert int(re.search(r'"buckets": (\d+)', run(1, image, "info", "--json")[0]).group(1)) > 1
         train(1, image, "one", "--sink", "off", "--steps", "2")
         want = bits("one")
-        for p, sink, exchange, seeds in ((2, "epoch", "tree", 1),) if blocks else ((2, "epoch", "tree", 4 if LONG else 2),
-                                                                                   (4, "2", "tree", 1),
-                                                                                   (2, "off", "tree", 1),
-                                                                                   (2, "1", "library", 1)):
+        ways = ((2, "epoch", "tree", 4 if LONG else 2), (4, "2", "tree", 1), (2, "off", "tree", 1),
+                (2, "1", "library", 1))
+        for p, sink, exchange, seeds in ((2, "epoch", "tree", 1),) if blocks else ways:
             for seed in range(seeds):
                 train(p, image, "many", "--steps", "2", "--sink", sink, "--exchange", exchange,
                       MANTOU_SIM_SEED=str(seed), each='export MANTOU_SIM_LOG=sim.$RANK')
