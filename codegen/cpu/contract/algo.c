@@ -185,7 +185,7 @@ facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	if (op->kind == OP_conv2d_dw) {
 		f.M = val_type(g, op->in[0])->axis[1].n;
 		f.pixel_rows = val_type(g, op->in[1])->axis[2].n;
-		f.n_images = val_type(g, op->in[0])->axis[0].n / engines[f.products].unit;
+		f.n_images = ceil_div(val_type(g, op->in[0])->axis[0].n, engines[f.products].unit);
 	}
 	f.threads_max = cx->select ? cx->select->threads : 0;
 	f.copies = p->mr > 0 && gemm_copies(g, op, p);
