@@ -212,6 +212,8 @@ typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted, shards;
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_BEGIN, RT_G_STEP, RT_G_HOP, RT_G_SHARE, RT_G_COUNT };
 extern const char *const rt_graph_names[RT_G_COUNT];
+/* called between the calls of graph step, of which what is made once must stand */
+static inline bool rt_graph_between(int graph) { return graph == RT_G_HOP || graph == RT_G_SHARE; }
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
 typedef enum RtRateKind {

@@ -386,7 +386,7 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		rt_wait(run, h->sums.nbucket);
 		rt_spread(run);
 	}
-	if (graph != RT_G_HOP && graph != RT_G_SHARE) /* what graph step keeps stands */
+	if (!rt_graph_between(graph))
 		run->prepacked = g->nrow && g->row[0].once ? RT_PREPACKED(g->name) : 0;
 	return RT_OK;
 }

@@ -154,7 +154,7 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	    !cuda_scalars(c, g) || !call_rows(&chain, g, time, cx, &lost) ||
 	    (graph == RT_G_UPDATE && !lost && !cuda_cut_spread(&chain)) || !call_results(c, g))
 		return RT_ERROR;
-	if (graph != RT_G_HOP && graph != RT_G_SHARE) /* what graph step keeps stands */
+	if (!rt_graph_between(graph))
 		h->run.prepacked = g->nrow && g->row[0].once && !lost ? RT_PREPACKED(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : lost ? RT_NOT_FINITE : RT_OK;
 }

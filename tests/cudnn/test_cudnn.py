@@ -416,7 +416,7 @@ def the_real_library_plans_for_the_profiles():
                                      if "cudnn.1{" in r)) + "\n")
         assert text(of, "--tuning", "found.tune", env=env)[0] == once
     for arch in ("sm_80", "sm_90") if sink.LONG else ("sm_90",):
-        for precision in ("bf16", "f16") if sink.LONG else ("f16" if arch == "sm_80" else "bf16",):
+        for precision in ("bf16", "f16") if sink.LONG else ("bf16",):
             of = [os.path.join(root, "models", "resnet50-cifar10.net"), "--target", "cuda", "--arch", arch,
                   "--precision", precision]
             v = [x for x in verdicts(of, "--tuning", records("fused.tune", FUSED, of, " conv2d "), env=env)

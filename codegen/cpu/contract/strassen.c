@@ -1,10 +1,9 @@
 /* strassen.c: large matrix products by Strassen's algorithm, once over: seven products of halves for eight.
  *
- * In: a group of one matmul of f32, its second operand as it lies.   Out: a kernel that
- * adds up its halves (seven operands of half the rows and half the columns each, in panels), and the main one. A task
- * has some rows of the upper half and the same of the lower: it adds up its own seven first operands in the thread's
- * scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of the result, on which
- * the group's epilogue runs as on any tile.
+ * In: a group of one matmul of f32.   Out: a kernel that adds up halves of its second operand (seven operands of half
+ * the rows and half the columns each, in panels), and the main one. A task has some rows of the upper half and the same
+ * of the lower: it adds up its own seven first operands in the thread's scratch memory, multiplies panel by panel, and
+ * makes of seven products a tile of each quarter of the result, on which the group's epilogue runs as on any tile.
  * Source: Strassen 1969, "Gaussian elimination is not optimal". Error: some half as large again as that of the plain
  * product (root mean square), as sums of two elements are multiplied; held to the bounds of all kernels (tests/cpu).
  * Refused (why_not): sides that do not halve into whole vectors and panels, rows that follow the batch's size, batches

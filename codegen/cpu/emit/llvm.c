@@ -241,7 +241,7 @@ call_of_type(Llvm *l, LLVMBuilderRef b, const char *name, V *args, unsigned n)
 V
 llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z)
 {
-	if (strstr(l->arch->needs, " fma"))
+	if (isa_fma(l))
 		return call_of_type(l, b, "llvm.fma", (V[]){x, y, z}, 3);
 	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, ""); /* llvm.fma would be a call of fmaf for each lane */
 }
