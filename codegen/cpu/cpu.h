@@ -54,9 +54,8 @@ void llvm_close(Llvm *l);
 /* x * y + z: fused where the CPU does it in one instruction, else a product and a sum, each rounded. A vector or
  * a scalar. */
 V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
-/* isa.c. Does the CPU multiply and add in one rounding? */
-bool isa_fma(const Llvm *l);
-/* Does the CPU convert f16? Where it does not: bits of f16 (i16, or a vector of them) to f32 and back. */
+bool llvm_has_fma(const Llvm *l); /* one instruction, one rounding */
+/* isa.c. Does the CPU convert f16? Where it does not: bits of f16 (i16, or a vector of them) to f32 and back. */
 bool isa_converts_f16(const Llvm *l);
 V isa_widen_f16(const Llvm *l, LLVMBuilderRef b, V half);
 V isa_narrow_f16(const Llvm *l, LLVMBuilderRef b, V f);

@@ -73,12 +73,6 @@ isa_fma_f16(Code *c, V a, V x, V sum)
 }
 
 bool
-isa_fma(const Llvm *l)
-{
-	return strstr(l->arch->needs, " fma");
-}
-
-bool
 isa_converts_f16(const Llvm *l)
 {
 	return strstr(l->arch->needs, "f16c");

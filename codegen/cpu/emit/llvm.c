@@ -238,10 +238,16 @@ call_of_type(Llvm *l, LLVMBuilderRef b, const char *name, V *args, unsigned n)
 	return LLVMBuildCall2(b, LLVMIntrinsicGetType(l->cx, id, &t, 1), f, args, n, "");
 }
 
+bool
+llvm_has_fma(const Llvm *l)
+{
+	return strstr(l->arch->needs, " fma");
+}
+
 V
 llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z)
 {
-	if (isa_fma(l))
+	if (llvm_has_fma(l))
 		return call_of_type(l, b, "llvm.fma", (V[]){x, y, z}, 3);
 	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, ""); /* llvm.fma would be a call of fmaf for each lane */
 }

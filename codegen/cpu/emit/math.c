@@ -312,7 +312,7 @@ static V lanes_cos(const M *m, V x, V y) { return libm_lanes(m, "cos", x, y, fal
 static V
 m_rest(const M *m, V x, V y)
 {
-	if (!isa_fma(m->e->l))
+	if (!llvm_has_fma(m->e->l))
 		return lanes_fmod(m, x, y);
 	V t = divide(m, x, y), q = llvm_round(m->e->l, m->b, "llvm.trunc", t);
 	V fine = cmp(m, LLVMRealOLT, fabs1(m, t), kf(m, m->dbl ? 0x1p51 : 0x1p22));
