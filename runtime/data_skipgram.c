@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SKIP_GUIDES = 18 }; /* leading bits of a number that have a guide, at most: of the 24 of its unit */
 enum { SKIP_CENTER, SKIP_NEAR, SKIP_COUNT, SKIP_NEGATIVE, SKIP_INPUTS };
 
 typedef struct SkipWord { char *text; size_t n; int64_t count; int32_t id; } SkipWord;
@@ -25,6 +26,7 @@ typedef struct Skip {
 	int32_t *id; int64_t n, room; /* the set's text */
 	SkipWord **word; int32_t nword; /* the vocabulary, by number */
 	double *share;               /* of a word and those before it, of count^0.75 */
+	int32_t *guide; int guides;  /* by leading bits of a number: the first word whose share may exceed it */
 	float *stays;                /* by word: more than that and it is dropped */
 	int64_t window, negatives, examples;
 	uint32_t window_stream, negative_stream;
@@ -158,6 +160,28 @@ skip_order(const void *a, const void *b)
 	return x->count != y->count ? (x->count < y->count) - (x->count > y->count) : strcmp(x->text, y->text);
 }
 
+/* The first word for each run of numbers with the same leading bits, two runs a word: a search that begins there ends
+ * soon. */
+static bool
+skip_guide(Skip *v)
+{
+	int64_t n;
+	int32_t word = 0;
+
+	while (v->guides < SKIP_GUIDES && (int64_t)1 << v->guides < 2 * (int64_t)v->nword)
+		v->guides++;
+	n = (int64_t)1 << v->guides;
+	v->guide = malloc(sizeof *v->guide * (size_t)(n + 1));
+	if (!v->guide)
+		return false;
+	for (int64_t i = 0; i <= n; i++) {
+		while (word < v->nword - 1 && v->share[word] <= (double)i / (double)n)
+			word++;
+		v->guide[i] = word;
+	}
+	return true;
+}
+
 /* Numbers, shares, and how likely a word stays: sqrt(sample / f) + sample / f of its share f of the text. */
 static bool
 skip_vocabulary(Skip *v, int64_t words, int64_t least, double sample, RtError *e)
@@ -192,7 +216,7 @@ skip_vocabulary(Skip *v, int64_t words, int64_t least, double sample, RtError *e
 		v->stays[i] = sample <= 0 || stays >= 1 ? 1 : (float)(ceil(stays * 0x1p24) * 0x1p-24);
 	}
 	v->share[v->nword - 1] = 1;
-	return true;
+	return skip_guide(v) || rt_fail(e, "out of memory for the shares of %d words", (int)v->nword);
 }
 
 static bool
@@ -272,10 +296,13 @@ skip_release(Skip *v, SkipEpoch *x)
 	pthread_mutex_unlock(&v->lock);
 }
 
+/* The first word whose running share exceeds the number's unit. */
 static int32_t
-skip_negative(const Skip *v, double u)
+skip_negative(const Skip *v, uint32_t number)
 {
-	int32_t low = 0, high = v->nword - 1;
+	const int32_t *run = &v->guide[number >> (32 - v->guides)];
+	int32_t low = run[0], high = run[1];
+	double u = philox_unit(number);
 
 	while (low < high) {
 		int32_t mid = low + (high - low) / 2;
@@ -298,6 +325,21 @@ skip_put(const RtData *d, int k, int64_t j, int32_t x, uint8_t *out)
 		memcpy(out + 4 * j, &x, 4);
 	else
 		rt_dtype_write(dtype, out + j * rt_dtype[dtype].bytes, x);
+}
+
+/* Words by numbers from `first` on. */
+static void
+skip_negatives(const RtData *d, const Skip *v, uint64_t step, int64_t first, uint8_t *out)
+{
+	uint32_t w[4] = {0};
+
+	for (int64_t q = 0; q < v->negatives; q++) {
+		uint64_t number = (uint64_t)(first + q);
+
+		if (q == 0 || (number & 3) == 0)
+			philox_group((uint64_t)d->seed, v->negative_stream, step, number >> 2, w);
+		skip_put(d, SKIP_NEGATIVE, q, skip_negative(v, w[number & 3]), out);
+	}
 }
 
 static bool
@@ -325,11 +367,8 @@ skip_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t
 		         out[SKIP_COUNT]);
 	if (out[SKIP_CENTER])
 		skip_put(d, SKIP_CENTER, 0, n > 0 ? id[j] : 0, out[SKIP_CENTER]);
-	for (int64_t q = 0; out[SKIP_NEGATIVE] && q < v->negatives; q++)
-		skip_put(d, SKIP_NEGATIVE, q,
-		         skip_negative(
-		                 v, philox_uniform(seed, v->negative_stream, step, (uint64_t)(j * v->negatives + q))),
-		         out[SKIP_NEGATIVE]);
+	if (out[SKIP_NEGATIVE])
+		skip_negatives(d, v, step, j * v->negatives, out[SKIP_NEGATIVE]);
 	if (x)
 		skip_release(v, x);
 	return true;
@@ -350,6 +389,7 @@ skip_free(void *maker)
 	free(v->word);
 	free(v->share);
 	free(v->stays);
+	free(v->guide);
 	for (int i = 0; i < 2; i++)
 		free(v->epoch[i].id);
 	pthread_mutex_destroy(&v->lock);
