@@ -142,6 +142,20 @@ m_expm1(const M *m, V x)
 	return sel(m, cmp(m, LLVMRealOLT, fabs1(m, x), kf(m, 0x1p-25)), x, add(m, q, q));
 }
 
+/* f32: log(1 + f) + k log(2), f between sqrt(1/2) - 1 and sqrt(2) - 1. */
+static V
+log_reduced(const M *m, V f, V kr)
+{
+	V f2 = mul(m, f, f);
+	V p = POLY(m, f, 3.333331045e-1, -2.499998658e-1, 2.000222623e-1, -1.666925177e-1, 1.421866552e-1,
+	           -1.238433723e-1, 1.18729164e-1, -1.178984817e-1, 6.915539719e-2);
+
+	p = mul(m, mul(m, p, f), f2);
+	p = fma3(m, kr, kf(m, -2.12194440e-4), p);
+	p = fma3(m, f2, kf(m, -0.5), p);
+	return fma3(m, kr, kf(m, 0.693359375), add(m, f, p));
+}
+
 static V
 m_log(const M *m, V x)
 {
@@ -169,27 +183,35 @@ m_log(const M *m, V x)
 		r = sub(m, f, r);
 		r = fma3(m, kr, kf(m, 6.93147180369123816490e-01), r);
 	} else {
-		V f2 = mul(m, f, f);
-		V p = POLY(m, f, 3.333331045e-1, -2.499998658e-1, 2.000222623e-1, -1.666925177e-1, 1.421866552e-1,
-		           -1.238433723e-1, 1.18729164e-1, -1.178984817e-1, 6.915539719e-2);
-
-		p = mul(m, mul(m, p, f), f2);
-		p = fma3(m, kr, kf(m, -2.12194440e-4), p);
-		p = fma3(m, f2, kf(m, -0.5), p);
-		r = fma3(m, kr, kf(m, 0.693359375), add(m, f, p));
+		r = log_reduced(m, f, kr);
 	}
 	r = sel(m, cmp(m, LLVMRealOEQ, x, kf(m, INFINITY)), x, r);
 	r = sel(m, cmp(m, LLVMRealOEQ, x, kf(m, 0)), kf(m, -INFINITY), r);
 	return sel(m, cmp(m, LLVMRealUGE, x, kf(m, 0)), sel(m, cmp(m, LLVMRealUNO, x, x), x, r), kf(m, NAN));
 }
 
+/* Of f32: with k of 1 + x = 2^k (1 + f), f is x 2^-k + (2^-k - 1), rounded once: nothing of x is lost, as it would be
+ * in 1 + x. */
 static V
 m_log1p(const M *m, V x)
 {
-	V u = add(m, x, kf(m, 1)), l = m_log(m, u);
-	V c = divide(m, sub(m, x, sub(m, u, kf(m, 1))), u);
-	V r = add(m, l, c);
+	V u = add(m, x, kf(m, 1)), r;
 
+	if (m->dbl) {
+		V c = divide(m, sub(m, x, sub(m, u, kf(m, 1))), u);
+
+		r = add(m, m_log(m, u), c);
+	} else {
+		V d = LLVMBuildSub(m->b, bits(m, u), ki(m, 0x3f3504f3), ""), k = LLVMBuildAShr(m->b, d, ki(m, 23), "");
+		V shift = LLVMBuildShl(m->b, k, ki(m, 23), "");
+		V part = real(m, LLVMBuildSub(m->b, bits(m, x), shift, "")),
+		  unit = real(m, LLVMBuildSub(m->b, ki(m, 0x3f800000), shift, ""));
+
+		/* of k = 128 these bits are not 2^-k's */
+		unit = sel(m, cmp(m, LLVMRealOGT, unit, kf(m, 0)), unit, kf(m, 0));
+		r = log_reduced(m, add(m, part, sub(m, unit, kf(m, 1))), LLVMBuildSIToFP(m->b, k, m->ft, ""));
+		r = sel(m, cmp(m, LLVMRealUGE, x, kf(m, -1)), sel(m, cmp(m, LLVMRealUNO, x, x), x, r), kf(m, NAN));
+	}
 	r = sel(m, cmp(m, LLVMRealOEQ, x, kf(m, INFINITY)), x, r);
 	r = sel(m, cmp(m, LLVMRealOEQ, x, kf(m, -1)), kf(m, -INFINITY), r);
 	return sel(m, cmp(m, LLVMRealOEQ, x, kf(m, 0)), x, r);
