@@ -508,6 +508,9 @@ Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
 /* v as it stands in memory, copied to `offset` in the layout of `to` (maps.c) */
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+/* Is a table read by ids large enough, and does it lie so, that rows are worth asking for ahead (fetch_row)? */
+bool fetches_rows(const Graph *g, const Type *ids, const Type *table);
+void fetch_row(Emit *e, const Type *ids, V list, const Ix *at, const Type *table, V base, V lo);
 bool calls_op(OpKind k);                               /* a function of the runtime does it (calls.c) */
 const char *calls_select(Graph *g, const Op *op);      /* NULL, or why it cannot */
 void calls_emit(GroupCx *gc, const Op *op, GraphKernels *gk);

@@ -189,6 +189,22 @@ wants_dot(const GroupCx *gc)
 	return false;
 }
 
+/* Rows that a kernel takes from a table, whose id stands at ix: those of ids to come are asked for. */
+static void
+map_fetch(Emit *e, const Map *m, const TaskAt *at)
+{
+	const Op *op = m->nout == 1 && !m->store && m->last ? val_op(e->g, m->out[0].v) : NULL;
+
+	if (!op || op->kind != OP_take || attr_int(op, A_axis) || m->gc->inside[op->in[0].id] ||
+	    m->gc->inside[op->in[1].id])
+		return;
+	const Type *table = val_type(e->g, op->in[0]), *ids = val_type(e->g, op->in[1]);
+
+	if (m->last->naxis == table->rank - 1 && m->last->axis[0] >= ids->rank && fetches_rows(e->g, ids, table))
+		fetch_row(e, ids, buffer(e, group_buffer(m->gc, op->in[1].id)), m->ix, table,
+		          buffer(e, group_buffer(m->gc, op->in[0].id)), at->lo);
+}
+
 /* Outputs of one shape; store != NULL: into a larger tensor, shifted along an axis. Where there are fewer rows than
  * FEW_ROWS the last loop is cut as well, into MOST elements or fewer. */
 static void
@@ -262,6 +278,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 				map_at(e, m, m->ix);
 			}
 		} else {
+			map_fetch(e, m, &at);
 			lane_loop(e, at.lo, at.hi, group_random(gc) ? 4 : cost <= 6 ? 2 : 1, map_lane, m);
 		}
 		tasks_close(e);

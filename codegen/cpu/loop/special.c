@@ -269,6 +269,29 @@ slice_lane(Emit *e, void *cx, Ix i, int u)
 	store_at(e, s->to, dt, o, cell_bin(e, EX_ADD, old, x));
 }
 
+bool
+fetches_rows(const Graph *g, const Type *ids, const Type *table)
+{
+	return type_is_plain(ids) && type_is_plain(table) && !type_marked(table) &&
+	       type_bytes(table) > machine_of(g)->budget.l2;
+}
+
+/* Rows that ids name lie anywhere, and the CPU asks for none of them by itself: the row of the id that stands a few
+ * places behind `at`, from element lo on. */
+void
+fetch_row(Emit *e, const Type *ids, V list, const Ix *at, const Type *table, V base, V lo)
+{
+	enum { AHEAD = 8, LINE = 64, MOST = 8 }; /* ids; bytes; lines of a row: those behind them the CPU does see */
+	int64_t row = type_bytes(table) / table->axis[0].n, size = dtype_info[table->dtype].bytes;
+	V ahead = i_min_k(e, i_add_k(e, offset_of(e, ids, at).s, AHEAD), type_elements(ids) - 1);
+	Ix id = ix_of_cell(e, load_at(e, list, (DType)ids->dtype, (Off){.s = ahead}));
+	V known = i_max(e, k64(e, 0), i_min_k(e, id.s, table->axis[0].n - 1));
+	V from = ptr_at(e, base, i_add(e, i_mul_k(e, known, row), i_mul_k(e, lo, size)));
+
+	for (int64_t i = 0; i < row && i < MOST * LINE; i += LINE)
+		prefetch(e, ptr_at(e, from, k64(e, i)), 3);
+}
+
 /* out[.., id, ..] += g[.., place of the id, ..], id by id. A task has a piece of the innermost axes and all ids, whose
  * slices it goes over one after the other, as they lie in memory. False: the axis of the ids is itself innermost. */
 static bool
@@ -329,6 +352,8 @@ take_kernel(GroupCx *gc, const Op *op, int first, bool zero, GraphKernels *gk)
 			V there = ix_in_range(e, row, extent(e, t->axis[axis]), &vec),
 			  end = LLVMBuildSelect(at3(e, there, at.hi, at.lo), there, at.hi, at.lo, "");
 
+			if (!axis && n.nloop == 2 && fetches_rows(gc->g, ids, t))
+				fetch_row(e, ids, list, s.at, t, s.to, at.lo);
 			s.ix[axis] = row;
 			lane_loop(e, at.lo, end, 1, slice_lane, &s);
 		}
