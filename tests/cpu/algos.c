@@ -136,6 +136,8 @@ test_engines(Arena *a, Diags *d)
 		{"sapphirerapids-noamx", "bf16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
 		{"emulated-amx", "bf16", 14, "wide=true", ENGINE_AMX, ENGINE_FMA},
 		{"znver4", "bf16", 64, "wide=true", ENGINE_PAIRS, ENGINE_FMA},
+		{"znver4", "bf16", 63, "wide=true", ENGINE_PAIRS, ENGINE_FMA},
+		{"znver4", "bf16", 7, "wide=true", ENGINE_FMA, ENGINE_FMA},
 		{"znver4", "f16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
 		{"znver5", "bf16", 64, "wide=true", ENGINE_PAIRS, ENGINE_FMA},
 		{"znver4", "f32", 64, "", ENGINE_FMA, ENGINE_FMA},

@@ -502,7 +502,7 @@ direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
 		int64_t block = matmul_block(&m, p);
 
-		m.k /= gemm_unit(p);
+		m.k = ceil_div(m.k, gemm_unit(p));
 		main = p->copy ? matmul_copy_bytes(&m, p, gemm_copies_tiles(g, p)) : 0;
 		if (p->own)
 			main = matmul_panel_bytes(p) + F32(block * nr);

@@ -325,6 +325,11 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
 
+	if (pads_rows(g, op, p, k)) {
+		const Type *t = val_type(g, op->in[k]);
+
+		return align64(type_elements(t) / t->axis[t->rank - 1].n * (t->axis[t->rank - 1].n + 1) * 2);
+	}
 	if (!copy && (p->algo->widens || !gemm_half(g, op) || (engine_pairs(p) && !vnni_row(g, op, k))))
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));

@@ -64,7 +64,7 @@ product_of(const Graph *g, const Op *op, const GemmParams *p)
 	Product x = {.p = p, .a = val_type(g, op->in[0]), .b = val_type(g, op->in[1]), .o = val_type(g, op->out[0])};
 
 	matmul_mat(g, op, &x.m);
-	x.m.k /= gemm_unit(p);
+	x.m.k = ceil_div(x.m.k, gemm_unit(p));
 	x.nr = (int64_t)p->nv * p->lanes;
 	x.npanel = ceil_div(x.m.n, x.nr);
 	x.block = matmul_block(&x.m, p);

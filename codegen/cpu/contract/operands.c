@@ -29,13 +29,17 @@ gemm_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			else
 				vnni_emit(gc, op->in[k], vnni_row(gc->g, op, k), vnni_line(gc->g, op, k), a[k], gk);
 		} else {
+			bool pads = pads_rows(gc->g, op, p, k);
 			Type *t = arena_new_of(gc->tmp, Type);
 
 			*t = *val_type(gc->g, op->in[k]);
 			if (!engine_pairs(p))
 				t->dtype = DT_f32;
+			t = pads ? padded_rows(gc->tmp, t) : t;
 			store_copy(gc, op->in[k], t, at, gk);
 			a[k] = (int)gc->buf.n - 1;
+			if (pads)
+				pad_emit(gc, t, a[k], gk);
 		}
 		used += bytes;
 	}

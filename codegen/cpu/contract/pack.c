@@ -42,7 +42,8 @@ pack_of(const Graph *g, const Op *op, bool pair)
 
 	if (!pair)
 		return p;
-	p.k /= 2;
+	p.odd = p.k % 2 != 0;
+	p.k = ceil_div(p.k, 2);
 	if (p.k_stride == 2) {       /* pairs as they lie: elements of four bytes */
 		p.k_stride = 4;
 	} else {
@@ -122,7 +123,7 @@ transpose_block(Llvm *l, int w, bool past)
 		V off = LLVMBuildMul(b, LLVMBuildSelect(b, ok, col, last, ""), stride, "");
 		V x = LLVMBuildLoad2(b, vt, LLVMBuildInBoundsGEP2(b, l->i8, in, &off, 1, ""), "");
 
-		LLVMSetAlignment(x, 4);
+		LLVMSetAlignment(x, 2);
 		v[i] = LLVMBuildSelect(b, ok, x, LLVMConstNull(vt), "");
 	}
 	lanes_transpose(l, b, v, w);
@@ -139,11 +140,26 @@ transpose_block(Llvm *l, int w, bool past)
 	return unit_end(l, fn);
 }
 
+/* Element r of column j; half: a number of 16 bits, beside zeros. */
+static void
+transpose_one(Emit *e, const Mem *matrix, const Mem *panel, V left, V r, V j, bool half)
+{
+	V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
+	  column = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
+	V x = LLVMBuildLoad2(here(e), half ? e->l->i16 : e->l->i32, mem_at(e, matrix, column, r), "");
+
+	LLVMSetAlignment(x, 2);
+	if (half)
+		x = LLVMBuildZExt(here(e), x, e->l->i32, "");
+	LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstInt(e->l->i32, 0, 0), ""),
+	               mem_at(e, panel, r, j));
+}
+
 void
 transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
 	int w = p->lanes;
-	int64_t nr = (int64_t)p->nv * w, whole = k->k / w * w;
+	int64_t nr = (int64_t)p->nv * w, whole = (k->k - k->odd) / w * w;
 	Mem panel = panel_of(e, k, p, out), matrix = mem_axes(e, in, BY(k->j_stride), BY(k->k_stride));
 
 	if (whole)
@@ -158,14 +174,10 @@ transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 				LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 			}
 		}
-	LOOP(e, r, k64(e, whole), k64(e, k->k), 1) TIMES(e, j, nr) {
-		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
-		  column = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-		V x = LLVMBuildLoad2(here(e), e->l->f32, mem_at(e, &matrix, column, r), "");
-
-		LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
-		               mem_at(e, &panel, r, j));
-	}
+	LOOP(e, r, k64(e, whole), k64(e, k->k - k->odd), 1) TIMES(e, j, nr)
+		transpose_one(e, &matrix, &panel, left, r, j, false);
+	if (k->odd)
+		TIMES(e, j, nr) transpose_one(e, &matrix, &panel, left, k64(e, k->k - 1), j, true);
 }
 
 int64_t
@@ -182,14 +194,15 @@ pack_scratch(const Graph *g, const Op *op, const GemmParams *p)
 static void
 round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
 {
-	int64_t n = k->k * 2, w = p->lanes;
+	int64_t n = k->k * 2, own = n - k->odd, w = p->lanes;
 	/* [column][number] */
 	Mem columns = mem_axes(e, in, BY(k->j_stride * 2), BY(4)), rounded = mem_dense(e, to, half, p->nv * w, n);
 
 	EACH(e, j, i_min_k(e, left, p->nv * w)) LOOP(e, i, k64(e, 0), k64(e, n), w) {
 		V mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
+		V there = own % w ? row_mask(e, i_sub(e, k64(e, own), i), 0) : NULL;
 		V from = mem_at(e, &columns, j, i), dst = mem_at(e, &rounded, j, i);
-		V v = vec_half(e, vec_load(e, from, mask), half);
+		V v = vec_half(e, vec_load(e, from, there), half);
 
 		if (mask)
 			intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2,
@@ -235,6 +248,7 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 				round_columns(&e, &k, p, half, in, left, scratch_ptr(&e, 0));
 				in = scratch_ptr(&e, 0);
 				k.j_stride = F32(k.k);
+				k.odd = false;
 			}
 			if (k.second)
 				vnni_copy_rows(&e, &k, p, half, in, out, left);

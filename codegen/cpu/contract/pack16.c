@@ -5,7 +5,8 @@
  * k is the innermost axis (activations, rows of a matrix) elements are pairs as they lie, and nothing is copied. Where
  * k runs over rows (both operands of a weight gradient, whose sum is over images; a transposed first operand), rows 2i
  * and 2i + 1 become one row of pairs, the whole operand once into the workspace; a value that the kernel makes itself
- * is made on that way. The second operand becomes pairs on its way into its panels. */
+ * is made on that way. Rows of an odd number are copied with a zero behind each. The second operand becomes pairs on
+ * its way into its panels. */
 #include "gemm.h"
 #include <string.h>
 
@@ -27,6 +28,42 @@ vnni_line(const Graph *g, const Op *op, int k)
 	int64_t length = vnni_row(g, op, k);
 
 	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
+}
+
+bool
+pads_rows(const Graph *g, const Op *op, const GemmParams *p, int k)
+{
+	const Type *t = val_type(g, op->in[k]);
+
+	return engine_pairs(p) && op->kind == OP_matmul && k == 0 && !attr_bool(op, A_ta) &&
+	       t->axis[t->rank - 1].n % 2;
+}
+
+Type *
+padded_rows(Arena *a, const Type *t)
+{
+	Type *to = arena_new_of(a, Type);
+
+	*to = *t;
+	to->axis[t->rank - 1].n++;
+	return to;
+}
+
+void
+pad_emit(GroupCx *gc, const Type *padded, int dst, GraphKernels *gk)
+{
+	int64_t n = padded->axis[padded->rank - 1].n, rows = type_elements(padded) / n;
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "zeros%d", gc->nkernel), &fresh);
+
+	if (fresh) {
+		Mem out = mem_dense(&e, buffer(&e, dst), (DType)padded->dtype, rows, n);
+
+		GRAINS(&e, r, rows, rows)
+			LLVMBuildStore(here(&e), LLVMConstInt(e.l->i16, 0, 0), mem_at(&e, &out, r, k64(&e, n - 1)));
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = rows}, fresh, false);
 }
 
 /* Rows that become pairs: the innermost row axis, for each entry of those around it. */
@@ -52,15 +89,16 @@ halves_beside(Emit *e, V first, V second)
 	return LLVMBuildOr(here(e), LLVMBuildZExt(here(e), first, wide, ""), high, "");
 }
 
-/* Lanes `mask` of two rows of 16-bit elements, as pairs. */
+/* Lanes `mask` of a row of 16-bit elements and `both` of a second one, as pairs. */
 static V
-paired(Emit *e, V first, V second, V mask)
+paired(Emit *e, V first, V second, V mask, V both)
 {
 	T narrow = vec_of(e, e->l->i16);
 	V half[2];
 
 	for (int i = 0; i < 2; i++) {
-		V args[4] = {i ? second : first, LLVMConstInt(e->l->i32, 2, 0), mask, LLVMConstNull(narrow)};
+		V args[4] = {i ? second : first, LLVMConstInt(e->l->i32, 2, 0), i ? both : mask,
+		             LLVMConstNull(narrow)};
 
 		half[i] = intrinsic(e, here(e), "llvm.masked.load", (T[]){narrow, e->l->ptr}, 2, args, 4);
 	}
@@ -96,14 +134,18 @@ vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V 
 
 	TIMES(e, r, k->k) {
 		Mem to = mem_part(e, &panel, r), from = mem_part(e, &rows, r);
+		V there = k->odd ? LLVMBuildICmp(at1(e, r), LLVMIntSLT, r, k64(e, k->k - 1), "") : NULL;
 
 		for (int j = 0; j < p->nv; j++) {
 			int64_t c = (int64_t)j * p->lanes;
 			V column = k64(e, c), first = mem_at(e, &from, NULL, column),
-			  second = mem_at(e, &from, k64(e, 1), column), mask = row_mask(e, left, c);
-			V v = half == DT_none ? paired(e, first, second, mask)
+			  second = mem_at(e, &from, k64(e, 1), column), mask = row_mask(e, left, c), both = mask;
+
+			if (there)
+				both = LLVMBuildSelect(here(e), there, mask, LLVMConstNull(LLVMTypeOf(mask)), "");
+			V v = half == DT_none ? paired(e, first, second, mask, both)
 			                      : halves_beside(e, vec_half(e, vec_load(e, first, mask), half),
-			                               vec_half(e, vec_load(e, second, mask), half));
+			                               vec_half(e, vec_load(e, second, both), half));
 
 			LLVMSetAlignment(LLVMBuildStore(here(e), v, mem_at(e, &to, column)), 4);
 		}
