@@ -333,9 +333,39 @@ static CodeKey
 key_of(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
 {
 	return cache_key(j->source, strlen(j->source),
-	                 arena_printf(a, "nvrtc 1 %s %d %d%s%s %d.%d", arch, cubin, j->lines,
+	                 arena_printf(a, "nvrtc 2 %s %d %d%s%s %d.%d", arch, cubin, j->lines,
 	                              n->fast && !j->cubin ? " fast " : "", n->fast && !j->cubin ? n->fast : "",
 	                              n->major, n->minor));
+}
+
+/* A cubin is kept with what was said of it, so that it is said each time: code, words, their length in 4 bytes. */
+static void
+keep_cubin(CodeCache *c, CodeKey key, const Buf *cubin, const char *note)
+{
+	uint32_t n = note ? (uint32_t)strlen(note) : 0;
+	Buf b = {0};
+
+	buf_put(&b, cubin->at, cubin->n);
+	buf_put(&b, note ? note : "", n);
+	buf_put(&b, &n, sizeof n);
+	cache_put(c, key, b.at, b.n);
+	buf_free(&b);
+}
+
+static bool
+kept_cubin(const CodeCache *c, CodeKey key, NvrtcJob *j)
+{
+	Buf *b = &j->cubin_out;
+	uint32_t n;
+
+	if (!cache_get(c, key, b) || b->n < sizeof n)
+		return false;
+	memcpy(&n, b->at + b->n - sizeof n, sizeof n);
+	if (n > b->n - sizeof n)
+		return false;
+	b->n -= n + sizeof n;
+	*(j->strict ? &j->error : &j->note) = n ? strndup(b->at + b->n, n) : NULL;
+	return true;
 }
 
 /* ---------------------------------------------------------------- compiling */
@@ -417,17 +447,16 @@ work(void *arg)
 		Arena *a = arena_new();
 		CodeKey cubin = key_of(a, w->n, j, w->arch, true), ptx = key_of(a, w->n, j, w->arch, false);
 
-		if ((j->cubin && !cache_get(&w->cache, cubin, &j->cubin_out)) ||
-		    (j->ptx && !cache_get(&w->cache, ptx, &j->ptx_out))) {
+		if ((j->ptx && !cache_get(&w->cache, ptx, &j->ptx_out)) ||
+		    (j->cubin && !kept_cubin(&w->cache, cubin, j))) {
 			j->cubin_out.n = j->ptx_out.n = 0;
 			const char *error = compile(a, w->n, w->arch, j);
 
 			j->error = error ? strdup(error) : NULL;
 			j->note = !error && j->note ? strdup(j->note) : NULL;
-			/* what is slow is said each time: it is made each time */
-			if (!error && !j->note && j->cubin)
-				cache_put(&w->cache, cubin, j->cubin_out.at, j->cubin_out.n);
-			if (!error && !j->note && j->ptx)
+			if (!error && j->cubin)
+				keep_cubin(&w->cache, cubin, &j->cubin_out, j->note);
+			if (!error && j->ptx)
 				cache_put(&w->cache, ptx, j->ptx_out.at, j->ptx_out.n);
 		}
 		arena_free(a);

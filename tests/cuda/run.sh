@@ -1,6 +1,6 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the simulated device of the build, or a GPU's driver.
-# The small cases of operators/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every second module: ptxas takes a third of a second for each), and so do some of the other kernels.
+# The small cases of operators/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every third module: ptxas takes a third of a second for each), and so do some of the other kernels.
 # Some run with another kernel of those that `mantou tune` would try; tests/cuda/run --space is all of them.
 set -u
 cd "$(dirname "$0")/../.."
@@ -41,7 +41,7 @@ export CUDA_TEST_ARCH
 if [ -n "${LONG:-}" ]; then
 	part wgmma tests/cuda/wgmma.ir
 else
-	awk '/^module /{n++} !/^#/ && n % 2 == 1' tests/cuda/wgmma.ir >"$dir/some90.ir"
+	awk '/^module /{n++} !/^#/ && n % 3 == 1' tests/cuda/wgmma.ir >"$dir/some90.ir"
 	part wgmma "$dir/some90.ir"
 fi
 awk '/^module /{n++} !/^#/ && n % 12 == 1' tests/cuda/composites.ir tests/cuda/tiles.ir tests/cuda/windows.ir >"$dir/others90.ir"

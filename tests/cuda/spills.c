@@ -9,9 +9,9 @@
 const char *spills_wrong(Arena *a, const char *arch);
 
 static const char *
-compiled(Arena *a, const char *arch, const char *what, const char *kernel, int threads)
+compiled(Arena *a, const char *arch, const char *what, const char *kernel, int threads, bool strict)
 {
-	NvrtcJob job = {.cubin = true, .strict = true};
+	NvrtcJob job = {.cubin = true, .strict = strict};
 	const char *text =
 	        arena_printf(a,
 	                     "#define KERNEL extern \"C\" __global__ void __launch_bounds__(%d, 1)\n#define KERNEL2 "
@@ -26,7 +26,7 @@ compiled(Arena *a, const char *arch, const char *what, const char *kernel, int t
 	const char *error = nvrtc_compile(a, arch, &job, 1, 0);
 
 	buf_free(&job.cubin_out);
-	return error;
+	return error ? error : job.note;
 }
 
 /* NULL, or what is said of a kernel of group head_4 with this body. */
@@ -74,10 +74,10 @@ const char *
 spills_wrong(Arena *a, const char *arch)
 {
 	static const char *const contraction = "mma{m=128,n=128,k=32,stages=3,warps=2x2}, a tile to a block";
-	const char *tiles = compiled(a, arch, contraction, "KERNEL", 1024),
-	           *map = compiled(a, arch, "an element to a thread", "KERNEL", 1024);
-	const char *alone = compiled(a, arch, contraction, "KERNEL2", 256),
-	           *neither = compiled(a, arch, contraction, "KERNEL2", 1024);
+	const char *tiles = compiled(a, arch, contraction, "KERNEL", 1024, true),
+	           *map = compiled(a, arch, "an element to a thread", "KERNEL", 1024, true);
+	const char *alone = compiled(a, arch, contraction, "KERNEL2", 256, true),
+	           *neither = compiled(a, arch, contraction, "KERNEL2", 1024, true);
 
 	if (alone) /* compiled anew as KERNEL */
 		return arena_printf(a, "of a contraction that has room alone: %s", alone);
@@ -88,6 +88,13 @@ spills_wrong(Arena *a, const char *arch)
 		return arena_printf(a, "of a contraction: %s", tiles ? tiles : "nothing");
 	if (map)
 		return arena_printf(a, "of another kernel: %s", map);
+	for (int turn = 0; turn < 3; turn++) { /* what is kept is said as often, and still an error where it was one */
+		const char *said = compiled(a, arch, contraction, "KERNEL", 1024, turn == 2);
+
+		if (!said || !strstr(said, "group head_3: mma{"))
+			return arena_printf(a, "of a contraction that is kept, time %d: %s", turn + 1,
+			                    said ? said : "nothing");
+	}
 	const char *shared =
 	        compiled_body(a, arch,
 	                      "\t__shared__ float s[60000];\n\ts[threadIdx.x * 7 % 60000] = "
