@@ -165,6 +165,18 @@ test_engines(Arena *a, Diags *d)
 			      "another engine", gemm_text(a, &other));
 		}
 	}
+	/* of an odd number of channels the last stands in a pair with a zero, unless they are few */
+	for (int n = 7; n <= 39; n += 32) {
+		const char *text = arena_printf(a,
+		                                "graph train(%%x: bf16[2,%d,8,8]@2301, %%w: bf16[16,%d,1,1]@2310) "
+		                                "-> output %%y {\n"
+		                                "  %%y = conv2d %%x, %%w {wide=true} : f32[2,16,8,8]@2301\n}\n", n, n);
+		const Graph *g = parsed(a, d, "znver4", text)->graph.at[0];
+		PlanCx cx = {.arch = arch_named("znver4"), .half = DT_bf16};
+		GemmParams p = gemm_plan(g, contraction(g), &cx);
+
+		check(p.engine == (n > 8 ? ENGINE_PAIRS : ENGINE_FMA), "channels", gemm_text(a, &p));
+	}
 }
 
 /* ---------------------------------------------------------------- by machine */

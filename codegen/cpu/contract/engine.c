@@ -3,8 +3,8 @@
  * In: a contraction, an architecture, the type of its operands.   Out: the row that is used there (engine_choose: the
  * one place; the last that the CPU has, so faster ones stand behind), and what it asks of a register tile.
  * Elements have 32 bits: a number of f32, or two neighbours along k of 16 bits (pack16.c). Without a row for their
- * type operands of 16 bits are widened to f32 (operands.c): where no instruction multiplies them, for an odd number of
- * channels, for k along the columns of a filter (one channel), for rows that follow the batch's size. f16 products that
+ * type operands of 16 bits are widened to f32 (operands.c): where no instruction multiplies them, for a short odd
+ * k, for k along the columns of a filter (one channel), for rows that follow the batch's size. f16 products that
  * the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32: what is asked for is
  * a type, not speed, and what is unrolled may feed one product's result to the next, step after step. A further one: a
  * value of EngineId, a row here, a microkernel of the contract in gemm.h. */
@@ -127,16 +127,16 @@ column_extent(const Graph *g, const Op *op)
 }
 
 /* May the last element that is summed over stand in a pair with a zero? Where rows of pairs are made of both operands,
- * those of images; in a product, whose first operand is copied for it (operands.c) if its rows are no pairs already. Of
- * few elements many products would be with zeros. */
+ * those of images; else the first operand is copied for it (operands.c). Of few elements many products would be with
+ * zeros. */
 static bool
 may_be_odd(const Op *op, EngineId id, int64_t k)
 {
 	enum { ROWS = 2, COPIED = 8 };
 
-	if (id != ENGINE_PAIRS || (op->kind != OP_conv2d_dw && op->kind != OP_matmul))
-		return false;
-	return k > (op->kind == OP_conv2d_dw || attr_bool(op, A_ta) ? ROWS : COPIED);
+	bool rows = op->kind == OP_conv2d_dw || (op->kind == OP_matmul && attr_bool(op, A_ta));
+
+	return id == ENGINE_PAIRS && k > (rows ? ROWS : COPIED);
 }
 
 bool

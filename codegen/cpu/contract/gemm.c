@@ -164,7 +164,7 @@ image_of(const Graph *g, const Op *op, const GemmParams *p, const Epilogue *epi,
 {
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	Image im = {.W = x->axis[3].n,
-	            .C = x->axis[1].n / gemm_unit(p),
+	            .C = ceil_div(x->axis[1].n, gemm_unit(p)),
 	            .OH = o->axis[2].n,
 	            .OW = o->axis[3].n,
 	            .K = o->axis[1].n,

@@ -328,7 +328,7 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 	if (pads_rows(g, op, p, k)) {
 		const Type *t = val_type(g, op->in[k]);
 
-		return align64(type_elements(t) / t->axis[t->rank - 1].n * (t->axis[t->rank - 1].n + 1) * 2);
+		return align64((type_elements(t) + type_elements(t) / t->axis[t->perm[t->rank - 1]].n) * 2);
 	}
 	if (!copy && (p->algo->widens || !gemm_half(g, op) || (engine_pairs(p) && !vnni_row(g, op, k))))
 		return 0;

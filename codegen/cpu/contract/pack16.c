@@ -34,9 +34,9 @@ bool
 pads_rows(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	const Type *t = val_type(g, op->in[k]);
+	bool rows = op->kind == OP_conv2d_dw || (op->kind == OP_matmul && attr_bool(op, A_ta));
 
-	return engine_pairs(p) && op->kind == OP_matmul && k == 0 && !attr_bool(op, A_ta) &&
-	       t->axis[t->rank - 1].n % 2;
+	return engine_pairs(p) && k == 0 && !rows && t->axis[t->perm[t->rank - 1]].n % 2;
 }
 
 Type *
@@ -45,14 +45,14 @@ padded_rows(Arena *a, const Type *t)
 	Type *to = arena_new_of(a, Type);
 
 	*to = *t;
-	to->axis[t->rank - 1].n++;
+	to->axis[t->perm[t->rank - 1]].n++;
 	return to;
 }
 
 void
 pad_emit(GroupCx *gc, const Type *padded, int dst, GraphKernels *gk)
 {
-	int64_t n = padded->axis[padded->rank - 1].n, rows = type_elements(padded) / n;
+	int64_t n = padded->axis[padded->perm[padded->rank - 1]].n, rows = type_elements(padded) / n;
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "zeros%d", gc->nkernel), &fresh);

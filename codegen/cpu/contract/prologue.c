@@ -108,7 +108,7 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 		return p->algo->way(op, k);
 	if (engine_pairs(p) && vnni_row(g, op, k))
 		return PROLOGUE_PAIRS;
-	if (gemm_half(g, op) && !engine_pairs(p))
+	if ((gemm_half(g, op) && !engine_pairs(p)) || pads_rows(g, op, p, k))
 		return PROLOGUE_COPY;
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 && band_bytes(g, op, p, k) <= gradient_most(g) ? PROLOGUE_BAND : PROLOGUE_COPY;
