@@ -13,14 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SKIP_USER_BITS = 16 };
+#define SKIP_NONE (-((int64_t)1 << SKIP_USER_BITS)) /* an epoch of nobody's */
 enum { SKIP_GUIDES = 18 }; /* leading bits of a number that have a guide, at most: of the 24 of its unit */
 enum { SKIP_CENTER, SKIP_NEAR, SKIP_COUNT, SKIP_NEGATIVE, SKIP_INPUTS };
 
 typedef struct SkipWord { char *text; size_t n; int64_t count; int32_t id; } SkipWord;
 /* Every word of the training files: open addressing, at most half full. */
 typedef struct SkipTable { SkipWord *at; int64_t *slot, n, room, slots; } SkipTable;
-/* What stays of the text in an epoch. */
-typedef struct SkipEpoch { int64_t epoch, n; int32_t *id; int users; } SkipEpoch;
+/* What stays of the text in an epoch. use: its users, and above their bits the epoch; examples are made side by side,
+ * each of which is a user, so that no lock is taken where the epoch is there. */
+typedef struct SkipEpoch { int64_t use, n; int32_t *id; } SkipEpoch;
 typedef struct Skip {
 	SkipTable table;
 	int32_t *id; int64_t n, room; /* the set's text */
@@ -31,6 +34,7 @@ typedef struct Skip {
 	int64_t window, negatives, examples;
 	uint32_t window_stream, negative_stream;
 	pthread_mutex_t lock; pthread_cond_t free;
+	int waiting;                 /* threads that wait for an epoch without users */
 	SkipEpoch epoch[2];
 } Skip;
 
@@ -239,7 +243,19 @@ skip_words(const RtData *d, const char *path, RtError *e)
 
 /* ---- epochs */
 
-/* Fills an epoch's text. */
+static int64_t
+skip_epoch(int64_t use)
+{
+	return use >> SKIP_USER_BITS;
+}
+
+static int64_t
+skip_users(int64_t use)
+{
+	return use & (((int64_t)1 << SKIP_USER_BITS) - 1);
+}
+
+/* Fills an epoch's text, for its first user. */
 static bool
 skip_draw(const Skip *v, uint64_t seed, int64_t epoch, SkipEpoch *x)
 {
@@ -247,7 +263,6 @@ skip_draw(const Skip *v, uint64_t seed, int64_t epoch, SkipEpoch *x)
 
 	if (!x->id && !(x->id = malloc(sizeof *x->id * (size_t)(v->n + 1))))
 		return false;
-	x->epoch = epoch;
 	x->n = 0;
 	for (int64_t i = 0; i < v->n; i++) {
 		if ((i & 3) == 0)
@@ -255,44 +270,72 @@ skip_draw(const Skip *v, uint64_t seed, int64_t epoch, SkipEpoch *x)
 		x->id[x->n] = v->id[i];
 		x->n += philox_unit(w[i & 3]) < (double)v->stays[v->id[i]];
 	}
+	__atomic_store_n(&x->use, epoch * ((int64_t)1 << SKIP_USER_BITS) + 1, __ATOMIC_SEQ_CST);
 	return true;
+}
+
+/* The epoch's text with one user more, if it is there. */
+static SkipEpoch *
+skip_join(Skip *v, int64_t epoch)
+{
+	for (int i = 0; i < 2; i++) {
+		int64_t use = __atomic_load_n(&v->epoch[i].use, __ATOMIC_SEQ_CST);
+
+		while (skip_epoch(use) == epoch)
+			if (__atomic_compare_exchange_n(&v->epoch[i].use, &use, use + 1, true, __ATOMIC_SEQ_CST,
+			                                __ATOMIC_SEQ_CST))
+				return &v->epoch[i];
+	}
+	return NULL;
+}
+
+/* The older epoch that has no users, which nobody joins any more; NULL: both have. */
+static SkipEpoch *
+skip_spare(Skip *v)
+{
+	int older = skip_epoch(v->epoch[0].use) > skip_epoch(v->epoch[1].use);
+
+	for (int i = 0; i < 2; i++) {
+		SkipEpoch *x = &v->epoch[i ^ older];
+		int64_t use = __atomic_load_n(&x->use, __ATOMIC_SEQ_CST);
+
+		if (!skip_users(use) && __atomic_compare_exchange_n(&x->use, &use, SKIP_NONE, false,
+		                                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return x;
+	}
+	return NULL;
 }
 
 /* The epoch's text, drawn where it is not there; NULL: no memory. */
 static SkipEpoch *
 skip_take(Skip *v, uint64_t seed, int64_t epoch)
 {
-	SkipEpoch *x = NULL;
-	bool good = true;
+	SkipEpoch *x = skip_join(v, epoch);
 
+	if (x)
+		return x;
 	pthread_mutex_lock(&v->lock);
-	for (;;) {
-		SkipEpoch *spare = NULL;
-
-		for (int i = 0; i < 2; i++) {
-			x = v->epoch[i].epoch == epoch ? &v->epoch[i] : x;
-			if (!v->epoch[i].users && (!spare || v->epoch[i].epoch < spare->epoch))
-				spare = &v->epoch[i];
-		}
-		if (!x && spare) {
-			x = spare;
-			good = skip_draw(v, seed, epoch, x);
-		}
-		if (x)
+	__atomic_add_fetch(&v->waiting, 1, __ATOMIC_SEQ_CST);
+	while (!(x = skip_join(v, epoch))) {
+		if ((x = skip_spare(v))) {
+			x = skip_draw(v, seed, epoch, x) ? x : NULL;
 			break;
+		}
 		pthread_cond_wait(&v->free, &v->lock);
 	}
-	x->users += good;
+	__atomic_sub_fetch(&v->waiting, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&v->lock);
-	return good ? x : NULL;
+	return x;
 }
 
 static void
 skip_release(Skip *v, SkipEpoch *x)
 {
+	if (skip_users(__atomic_sub_fetch(&x->use, 1, __ATOMIC_SEQ_CST)) ||
+	    !__atomic_load_n(&v->waiting, __ATOMIC_SEQ_CST))
+		return;
 	pthread_mutex_lock(&v->lock);
-	if (--x->users == 0)
-		pthread_cond_broadcast(&v->free);
+	pthread_cond_broadcast(&v->free);
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -429,7 +472,7 @@ rt_read_skipgram(RtData *d, const char *folder, const char **pattern, int npatte
 	            .negatives = rt_json_int(r->json, "negatives", 5),
 	            .window_stream = philox_stream("window"),
 	            .negative_stream = philox_stream("negative"),
-	            .epoch = {{.epoch = -2}, {.epoch = -1}}};
+	            .epoch = {{.use = SKIP_NONE}, {.use = SKIP_NONE}}};
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->free, NULL);
 	d->maker = v;
@@ -443,6 +486,8 @@ rt_read_skipgram(RtData *d, const char *folder, const char **pattern, int npatte
 		return false;
 	if (d->train && !skip_draw(v, (uint64_t)d->seed, 0, &v->epoch[0]))
 		return rt_fail(e, "out of memory for the words of an epoch");
+	if (d->train)
+		skip_release(v, &v->epoch[0]);
 	d->examples = d->train ? v->epoch[0].n : v->n;
 	return true;
 }

@@ -366,7 +366,8 @@ void
 rt_host_pace(RtHost *h)
 {
 	if (!h->profiles && !h->object->device)
-		rt_pace_step(h->pace, h->threads, h->mode, rt_now());
+		rt_pace_step(h->pace, h->threads, h->mode, rt_now(), h->waited);
+	h->waited = 0;
 }
 
 static int64_t

@@ -441,7 +441,8 @@ typedef struct RtCourse { int64_t seed, batch, batches, per, lo, hi; bool shuffl
 RtRing *rt_ring_new(RtData *d, const RtCourse *c, RtError *e);
 /* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad
  * example says. */
-bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e);
+/* waited: grows by the seconds until the batch was ready. */
+bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, double *waited, RtError *e);
 void rt_ring_free(RtRing *r);
 void rt_shuffle_order(int64_t seed, int64_t epoch, int64_t n, int64_t *order);
 /* Parsers of one file, for readers and fuzzing. */
@@ -462,10 +463,12 @@ typedef struct RtPace {
 	int way;                                    /* what the next comparison is with */
 	bool compares;                              /* one is under way */
 	int slower, worse;                          /* its steps that were no better than before, plainly worse */
-	/* seconds: the step's beginning, the next comparison's, this one's, the time of a step before it, times */
-	double last, rest, began, before, took[PACE_STEPS];
+	/* seconds: the step's beginning, the next comparison's, this one's; the time of a step before it, times without
+	 * waiting for a batch, what all of them waited */
+	double last, rest, began, before, took[PACE_STEPS], waits;
 } RtPace;
-void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now); /* a step begins */
+/* A step begins; waited: what the one before took of it until its batch was ready. */
+void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now, double waited);
 /* A file that a run saves to. step: of what stands there, -1 */
 typedef struct RtSave { char *path; RtLock lock; bool wrote; int64_t step; } RtSave;
 /* What --by judges evaluations by (best.c). */
@@ -668,6 +671,7 @@ struct RtHost {
 	RtJoins joins;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];
+	double waited;                              /* seconds for batches since the last step began */
 	const struct RtComm *comm;                  /* several processes (comm.h); NULL: linked without */
 	int rank, ranks;                            /* of this process, of all: 0, 1 alone */
 	/* several devices: odd while this one waits for the others; then why, in their library's words */

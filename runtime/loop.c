@@ -113,7 +113,7 @@ gather_ring(RtHost *h, Gather *g, int64_t index)
 	}
 	if (!d->ring && !(d->ring = rt_ring_new(d, &c, &h->error)))
 		return false;
-	return rt_ring_take(d->ring, run->epoch, index, run->n, &g->at, &h->error);
+	return rt_ring_take(d->ring, run->epoch, index, run->n, &g->at, &h->waited, &h->error);
 }
 
 bool

@@ -57,13 +57,16 @@ pace_use(RtPace *p, RtThreads *t, int n)
 	rt_threads_use(t, n);
 }
 
-/* The middle of the steps measured; of a comparison that is lost, whatever the steps left bring, any time that says so.
- * 0: not yet known. */
+/* The middle of the steps measured, and what each waited for its batch on average: of fewer threads readers have more
+ * of the CPUs, and a few steps in a row may find batches ready. Of a comparison that is lost, whatever
+ * the steps left bring, any time that says so. 0: not yet known. */
 static double
-pace_middle(RtPace *p, double took)
+pace_middle(RtPace *p, double took, double waited)
 {
 	double sorted[PACE_STEPS];
 
+	p->waits = waited + (p->ntook ? p->waits : 0);
+	took -= waited;
 	p->took[p->ntook++] = took;
 	if (p->compares) {
 		p->slower += took > PACE_BETTER * p->before;
@@ -76,7 +79,7 @@ pace_middle(RtPace *p, double took)
 		return 0;
 	memcpy(sorted, p->took, sizeof sorted);
 	qsort(sorted, PACE_STEPS, sizeof *sorted, pace_less);
-	return sorted[PACE_STEPS / 2];
+	return sorted[PACE_STEPS / 2] + p->waits / PACE_STEPS;
 }
 
 /* A comparison ends now; the number before it was faster. */
@@ -91,7 +94,7 @@ pace_back(RtPace *p, RtThreads *t, double now)
 }
 
 void
-rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
+rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now, double waited)
 {
 	RtPace *p = &all[mode];
 	double took = now - p->last, middle;
@@ -115,7 +118,7 @@ rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 	}
 	if (!p->compares && now < p->rest)
 		return;
-	middle = pace_middle(p, took);
+	middle = pace_middle(p, took, waited);
 	if (middle == 0)
 		return;
 	if (p->compares) {

@@ -156,8 +156,9 @@ ring_restart(RtRing *r, int64_t epoch, int64_t index)
 }
 
 bool
-rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e)
+rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, double *waited, RtError *e)
 {
+	double begin = 0;
 	bool good = true;
 	Slot *s;
 
@@ -165,13 +166,17 @@ rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const 
 	if (r->ended) {                          /* the batch that was taken last is done with */
 		r->ended = false;
 		r->tail++;
-		pthread_cond_broadcast(&r->work);
+		if (r->head - r->tail <= r->nslot / 2) /* threads that sleep find several to do: a call wakes them */
+			pthread_cond_broadcast(&r->work);
 	}
 	s = ring_slot(r, r->tail);
 	if (!r->started || r->head == r->tail || s->epoch != epoch || s->index != index)
 		ring_restart(r, epoch, index);
+	if (s->done < s->n)
+		begin = rt_now();
 	while (s->done < s->n)
 		pthread_cond_wait(&r->ready, &r->lock);
+	*waited += begin > 0 ? rt_now() - begin : 0;
 	r->ended = true;
 	if (s->n != n)
 		good = rt_fail(e, "batch %lld of the %s set: %lld examples are ready, %lld wanted", (long long)index,

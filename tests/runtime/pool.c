@@ -28,15 +28,57 @@ pool_pace(RtPace *pace, RtThreads *p, RtMode mode, const double *seconds, double
 	double end = *now + long_for;
 
 	while (*now < end) {
-		rt_pace_step(pace, p, mode, *now);
+		rt_pace_step(pace, p, mode, *now, 0);
 		*now += seconds[rt_threads_used(p) - 1];
 	}
 	/* not within a comparison */
 	while (pace[mode].compares) {
-		rt_pace_step(pace, p, mode, *now);
+		rt_pace_step(pace, p, mode, *now, 0);
 		*now += seconds[rt_threads_used(p) - 1];
 	}
 	return rt_threads_used(p);
+}
+
+/* Many threads outrun the readers: every fourth step waits, and all take longer than one thread would. */
+static bool
+pool_fed(RtThreads *p, double *now)
+{
+	RtPace pace[RT_M_EVAL + 1] = {0};
+	double end = *now + 2;
+
+	for (int i = 0; p && (*now < end || pace[RT_M_TRAIN].compares); i++) {
+		rt_pace_step(pace, p, RT_M_TRAIN, *now, rt_threads_used(p) > 1 && i % 4 == 0 ? 5e-4 : 0);
+		*now += rt_threads_used(p) == 1 ? 1.9e-4 : i % 4 == 3 ? 6e-4 : 1e-4;
+	}
+	if (p && rt_threads_used(p) == 1)
+		return true;
+	printf("FAIL pace: %d threads that wait for readers\n", p ? rt_threads_used(p) : 0);
+	return false;
+}
+
+/* A program's own number; if steps are long with it, all are tried. */
+static int
+pool_first(RtThreads *p, double *now, int *failed)
+{
+	int passed = 0;
+
+	for (int i = 0; i < 2; i++) {
+		RtPace first[RT_M_EVAL + 1] = {{.start = 2}, {.start = 2}, {.start = 9}};
+		static const double less[] = {9e-3, 8e-3, 7e-3, 6e-3};
+
+		if (p)
+			rt_pace_step(first, p, i ? RT_M_EVAL : RT_M_TRAIN, *now, 0);
+		int begun = p ? rt_threads_used(p) : 0,
+		    got = p && !i ? pool_pace(first, p, RT_M_TRAIN, less, now, 2) : 4;
+
+		if (begun == (i ? 4 : 2) && got == 4) {
+			passed++;
+		} else {
+			(*failed)++;
+			printf("FAIL pace: a program's own number: %d threads, then %d\n", begun, got);
+		}
+	}
+	return passed;
 }
 
 static int
@@ -58,7 +100,7 @@ pool_paces(int *failed)
 	RtPace pace[RT_M_EVAL + 1] = {0};
 	RtError e = {""};
 	RtThreads *p = rt_threads_new(4, &e);
-	double now = 100;
+	double now = 100, end;
 	int passed = 0;
 
 	for (int i = 0; i < RT_COUNT(row); i++) {
@@ -68,29 +110,15 @@ pool_paces(int *failed)
 		if (got != row[i].want)
 			printf("FAIL pace, %s: %d threads, expected %d\n", row[i].what, got, row[i].want);
 	}
-	/* a program's own number; if steps are long with it, all are tried */
-	for (int i = 0; i < 2; i++) {
-		RtPace first[RT_M_EVAL + 1] = {{.start = 2}, {.start = 2}, {.start = 9}};
-		static const double less[] = {9e-3, 8e-3, 7e-3, 6e-3};
-
-		if (p)
-			rt_pace_step(first, p, i ? RT_M_EVAL : RT_M_TRAIN, now);
-		int begun = p ? rt_threads_used(p) : 0,
-		    got = p && !i ? pool_pace(first, p, RT_M_TRAIN, less, &now, 2) : 4;
-
-		if (begun == (i ? 4 : 2) && got == 4) {
-			passed++;
-		} else {
-			(*failed)++;
-			printf("FAIL pace: a program's own number: %d threads, then %d\n", begun, got);
-		}
-	}
+	passed += pool_first(p, &now, failed);
+	pool_fed(p, &now) ? passed++ : (*failed)++;
 	/* comparisons that all are lost take a fiftieth of the time at most */
 	static const double lost[] = {14e-3, 7e-3, 7e-3, 3.5e-3};
-	double begin = now, end = now + 30, useful = 0;
+	double begin = now, useful = 0;
 
+	end = now + 30;
 	while (p && now < end) {
-		rt_pace_step(pace, p, RT_M_TRAIN, now);
+		rt_pace_step(pace, p, RT_M_TRAIN, now, 0);
 		now += lost[rt_threads_used(p) - 1];
 		useful += lost[3];
 	}
@@ -102,12 +130,12 @@ pool_paces(int *failed)
 	}
 	/* a comparison that something else interrupts has chosen nothing */
 	while (p && !pace[RT_M_TRAIN].compares) {
-		rt_pace_step(pace, p, RT_M_TRAIN, now);
+		rt_pace_step(pace, p, RT_M_TRAIN, now, 0);
 		now += all[rt_threads_used(p) - 1];
 	}
 	if (p) {
 		rt_threads_use(p, 3);
-		rt_pace_step(pace, p, RT_M_TRAIN, now);
+		rt_pace_step(pace, p, RT_M_TRAIN, now, 0);
 	}
 	if (p && rt_threads_used(p) == 4 && !pace[RT_M_TRAIN].compares) {
 		passed++;
