@@ -130,7 +130,7 @@ known_processors(void **state)
 	assert_true(zen5->l1.bytes == 48 << 10 && zen5->l2.bytes == 1 << 20 && zen5->fmas == 2 && zen5->loads == 2);
 	/* how contractions are cut: as was measured on each */
 	assert_true(!zen->budget.task_rows && !zen->budget.copy_steps && !zen->budget.pass &&
-	            zen->budget.dw_vectors == 2);
+	            zen->budget.dw_vectors == 4);
 	assert_true(intel->budget.task_rows == 96 && intel->budget.copy_steps == 128 && intel->budget.pass == 256);
 	assert_true(!zen->budget.slow_l3 && t->machine(t, "znver3")->budget.slow_l3);
 	assert_true(!zen5->budget.task_rows && !zen5->budget.pass && zen5->budget.dw_vectors == 4);

@@ -34,7 +34,7 @@
 #define BUDGET(gb, elementwise, products_, ...) \
 	{.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20, .task = 8192, \
 	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
-#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2, .unroll = 1)
+#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 4, .unroll = 1)
 #define AVX2 BUDGET(45, 150, 225, .copy_steps = 128, .pass = 128, .dw_vectors = 2, .dw_copy = true, \
                     .unroll = 4, .slow_l3 = true)
 #define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4, \
