@@ -44,6 +44,7 @@ typedef struct GemmParams {
 	/* words and numbers of tune.def that all rows write and read alike */
 	int threads;             /* that take part in the group's kernels, at most; 0: all */
 	int ahead, fetch, stream;
+	bool past;               /* of no text: its tiles, whole lines, are stored past the caches */
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */

@@ -9,7 +9,8 @@
  * transforms are loops over planes and the products' rows are (tile, image). An operand that the kernel makes
  * (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input,
  * [36][rows][K] products; the last two only where a block of a tile's images, of several tiles where images are few,
- * does not fit the L2 (winograd_shape.c).
+ * does not fit the L2 (winograd_shape.c). Weights at the points and sums of one block of rows, written once, go past
+ * the caches from L2's size on (pack_streams).
  * The gradient in the weights is the forward transform transposed: both operands are transformed, 36 products sum
  * over all rows, and the transform of the weights, transposed, gives the taps.
  * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every

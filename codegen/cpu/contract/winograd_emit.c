@@ -55,13 +55,18 @@ static void
 sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr);
+	GemmParams past = *p;
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
+	/* sums of one block are written once, and are all of the transform's operand */
+	past.past = s->rows <= SUM_BLOCK && s->K % p->lanes == 0 &&
+	            pack_streams(gc->g, p, s->points * winograd_weights_point(s, p));
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr), (Steps){F32(s->C), F32(s->K)});
+		e.streamed |= past.past;
+		Tiles tiles = tiles_make(&e, &past, s->K, tile_rows(s->C, s->C, p->mr), (Steps){F32(s->C), F32(s->K)});
 		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));

@@ -7,26 +7,18 @@
 enum { DEEPEST = 16 };
 
 /* ---------------------------------------------------------------- weights */
-/* The taps of row c (of the summed axis, or transposed: of the columns), W neighbours along k, to the points; at: of
- * the first tap, in elements; tail: lanes that exist, NULL: all. */
-static void
-weights_at(Emit *e, const Shape *s, V from, V at, V tail, V *u)
+/* A tap of W neighbours, at: of the first tap's, in elements; tail: lanes that exist, NULL: all. */
+static V
+tap_at(Emit *e, const Shape *s, V from, V at, int i, V tail)
 {
 	int all = s->side * s->side;
-	V g[SIDE_MOST * SIDE_MOST], mask = e->mask;
+	V tap = i_add_k(e, at, (s->transposed ? all - 1 - i : i) * s->C * s->K), mask = e->mask;
 
 	e->mask = tail;
+	V g = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
 
-	for (int i = 0; i < all; i++) {
-		V tap = i_add_k(e, at, (s->transposed ? all - 1 - i : i) * s->C * s->K);
-
-		g[i] = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
-		if (s->rounded != DT_none)
-			g[i] = round_half(e, g[i], s->rounded, true);
-	}
 	e->mask = mask;
-	winograd_square(e, s->span < SPAN ? winograd_weights4 : s->side == 3 ? winograd_weights : winograd_weights5,
-	                s->side, s->span, g, u);
+	return s->rounded != DT_none ? round_half(e, g, s->rounded, true) : g;
 }
 
 /* Lanes that are among `left`; NULL: all are, as `n` is whole vectors. */
@@ -36,40 +28,66 @@ tail_of(Emit *e, int64_t n, V left)
 	return n % e->W ? mask_below(e, left) : NULL;
 }
 
-/* W rows of a panel from row c0 and column k0 on, of a filter as it lies: `to` is [point][row][column]. */
-static void
-panel_rows(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, const Mem *to)
-{
-	LOOP(e, c, k64(e, 0), i_min(e, k64(e, s->w), left), 1) LOOP(e, k, k64(e, 0), columns, s->w) {
-		V at = i_add(e, i_mul_k(e, i_add(e, c0, c), s->K), i_add(e, k0, k)), u[POINTS];
+/* W rows of a panel, from row c0 and column k0 on: how many are left of these, and of columns; where they go to,
+ * [point][row][column], past the caches or not. */
+typedef struct Part { V c0, k0, left, columns; Mem to; bool past; } Part;
 
-		weights_at(e, s, from, at, tail_of(e, s->K, i_sub(e, columns, k)), u);
-		for (int i = 0; i < s->points; i++)
-			vec_store(e, mem_at(e, to, k64(e, i), c, k), u[i], NULL);
+/* Taps g to row c and columns from k on at the points. */
+static void
+points_store(Emit *e, const Shape *s, const Part *p, const V *g, V c, V k)
+{
+	V u[POINTS];
+
+	winograd_square(e, s->span < SPAN ? winograd_weights4 : s->side == 3 ? winograd_weights : winograd_weights5,
+	                s->side, s->span, g, u);
+	e->stream = p->past;
+	for (int i = 0; i < s->points; i++)
+		vec_store(e, mem_at(e, &p->to, k64(e, i), c, k), u[i], NULL);
+	e->stream = false;
+}
+
+/* Of a filter as it lies. */
+static void
+panel_rows(Emit *e, const Shape *s, V from, const Part *p)
+{
+	LOOP(e, c, k64(e, 0), i_min(e, k64(e, s->w), p->left), 1) LOOP(e, k, k64(e, 0), p->columns, s->w) {
+		V at = i_add(e, i_mul_k(e, i_add(e, p->c0, c), s->K), i_add(e, p->k0, k));
+		V g[SIDE_MOST * SIDE_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
+
+		for (int i = 0; i < s->side * s->side; i++)
+			g[i] = tap_at(e, s, from, at, i, tail);
+		points_store(e, s, p, g, c, k);
 	}
 }
 
-/* The same of a transposed filter, whose rows in memory are columns: by way of `tile`, [point][column][row]. */
+/* Of a transposed filter, whose rows in memory are columns: by way of `tile`, [tap][row][column], and a tap as it lies
+ * behind those, as taps are fewer than points. */
 static void
-panel_columns(Emit *e, const Shape *s, V from, V c0, V k0, V left, V columns, V tile, int64_t nr, const Mem *to)
+panel_columns(Emit *e, const Shape *s, V from, V tile, const Part *p)
 {
-	int w = s->w;
+	int w = s->w, all = s->side * s->side;
 	V transpose = transpose_block(e->l, w, false);
-	Mem block = mem_axes(e, tile, BY(F32(w * w)), BY(F32(w)), BY(4));
+	Mem taps = mem_axes(e, tile, BY(F32(w * w)), BY(F32(w)), BY(4));
 
-	LOOP(e, k, k64(e, 0), columns, w) {
-		LOOP(e, j, k64(e, 0), i_min(e, k64(e, w), i_sub(e, columns, k)), 1) {
-			V at = i_add(e, i_mul_k(e, i_add(e, i_add(e, k0, k), j), s->C), c0), u[POINTS];
+	LOOP(e, k, k64(e, 0), p->columns, w) {
+		for (int i = 0; i < all; i++) {
+			LOOP(e, j, k64(e, 0), i_min(e, k64(e, w), i_sub(e, p->columns, k)), 1) {
+				V at = i_add(e, i_mul_k(e, i_add(e, i_add(e, p->k0, k), j), s->C), p->c0);
 
-			weights_at(e, s, from, at, tail_of(e, s->C, left), u);
-			for (int i = 0; i < s->points; i++)
-				vec_store(e, mem_at(e, &block, k64(e, i), j), u[i], NULL);
-		}
-		TIMES(e, i, s->points) {
-			V args[5] = {mem_at(e, &block, i), k64(e, F32(w)), k64(e, w), mem_at(e, to, i, NULL, k),
-			             k64(e, F32(nr))};
+				vec_store(e, mem_at(e, &taps, k64(e, all), j),
+				          tap_at(e, s, from, at, i, tail_of(e, s->C, p->left)), NULL);
+			}
+			V args[5] = {mem_at(e, &taps, k64(e, all)), k64(e, F32(w)), k64(e, w),
+			             mem_at(e, &taps, k64(e, i)), k64(e, F32(w))};
 
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(transpose), transpose, args, 5, "");
+		}
+		LOOP(e, c, k64(e, 0), i_min(e, k64(e, w), p->left), 1) {
+			V g[SIDE_MOST * SIDE_MOST];
+
+			for (int i = 0; i < all; i++)
+				g[i] = vec_load(e, mem_at(e, &taps, k64(e, i), c), NULL);
+			points_store(e, s, p, g, c, k);
 		}
 	}
 }
@@ -91,19 +109,23 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 		Mem panels = mem_axes(&e, buffer(&e, dst), BY(F32(height * nr)), BY(F32(nr))); /* of the first point */
 
 		if (s->transposed) {
-			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(s->points * w * w)));
+			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)((s->side * s->side + 1) * w * w)));
 			LLVMSetAlignment(tile, 64);
 		}
 		TASKS(&e, t) {
 			V panel = i_div_k(&e, t, height / w), c0 = i_mul_k(&e, i_rem_k(&e, t, height / w), w),
-			  left = i_sub(&e, k64(&e, s->C), c0), k0 = i_mul_k(&e, panel, nr),
-			  columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
-			Mem to = mem_axes(&e, mem_at(&e, &panels, panel, c0), BY(point), BY(F32(nr)), BY(4));
+			  k0 = i_mul_k(&e, panel, nr);
+			Part part = {.c0 = c0,
+			             .k0 = k0,
+			             .left = i_sub(&e, k64(&e, s->C), c0),
+			             .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0)),
+			             .to = mem_axes(&e, mem_at(&e, &panels, panel, c0), BY(point), BY(F32(nr)), BY(4)),
+			             .past = pack_streams(gc->g, p, s->points * point)};
 
 			if (s->transposed)
-				panel_columns(&e, s, from, c0, k0, left, columns, tile, nr, &to);
+				panel_columns(&e, s, from, tile, &part);
 			else
-				panel_rows(&e, s, from, c0, k0, left, columns, &to);
+				panel_rows(&e, s, from, &part);
 		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * (height / w), .mul = 0, .div = 1, .grain = 1}, fresh, false);

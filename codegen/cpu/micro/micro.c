@@ -26,6 +26,7 @@ typedef struct Micro {
 	int unroll;              /* steps of a turn of the loop over k */
 	Steps steps;             /* known to be so far apart; unroll 1: not */
 	bool masked;
+	bool past;               /* results go past the caches */
 	bool sse, aligned;       /* B's vectors are: this one of two loops */
 	V lane[4];               /* sse, masked: bytes of the last vector's lanes, 0 of those beyond the last column */
 	bool pair;               /* an element of A and B is two bf16 values, whose products are added together */
@@ -137,7 +138,11 @@ vector_store(Micro *m, V v, V p, int j)
 		LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, over, 2), f, args, 4, "");
 		return;
 	}
-	LLVMSetAlignment(LLVMBuildStore(m->bl, v, at), 4);
+	V store = LLVMBuildStore(m->bl, v, at);
+
+	LLVMSetAlignment(store, m->past ? 4 * (unsigned)m->w : 4);
+	if (m->past)
+		store_past(m->l, store);
 }
 
 static V
@@ -576,12 +581,12 @@ gemm_micro(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, bool pair,
 {
 	char name[160], part[4][32];
 	Micro m = {.l = l, .mr = mr, .nv = nv, .w = p->lanes, .ahead = p->ahead, .masked = masked, .pair = pair,
-	           .sse = l->arch->vector_bytes == 16};
+	           .past = p->past, .sse = l->arch->vector_bytes == 16};
 
 	micro_loops(&m, p, steps);
 	bool known = m.unroll > 1;
 
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s%s%s", mr, nv, m.w, masked ? "m" : "",
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s%s%s%s", mr, nv, m.w, masked ? "m" : "", m.past ? "n" : "",
 	         name_part(part[0], sizeof *part, "c", m.chains, m.chains > 1),
 	         name_part(part[1], sizeof *part, "a", m.ahead, m.ahead > 0), pair ? "p" : "",
 	         name_part(part[2], sizeof *part, "_", steps.a, known),
