@@ -471,12 +471,21 @@ packed(const Narrow *n, const Op *op, int k, Val v)
 static Val
 narrow_operand(Narrow *n, const Op *op, int k, Val v)
 {
+	bool packs = !inside(n, op, v) && packed(n, op, k, v);
 	Cast *c;
 
-	if (inside(n, op, v) || packed(n, op, k, v)) {
+	if (packs || inside(n, op, v)) {
 		c = cast_of(n, v.id, op->group);
-		if (!c->narrow.id)
-			c->narrow = put_cast(n, op, op->group, v, n->p.narrow);
+		if (c->narrow.id)
+			return c->narrow;
+		c->narrow = put_cast(n, op, op->group, v, n->p.narrow);
+		if (packs)
+			tell(n, op, true, "precision.pack",
+			     arena_printf(n->g->arena,
+			                  "weights are read in f32 and rounded to %s as the kernel packs them: no copy "
+			                  "in 16 bits",
+			                  dtype_info[n->p.narrow].name),
+			     c->next ? 0 : type_bytes(val_type(n->g, v)) / 2); /* all readers would share one */
 		return c->narrow;
 	}
 	c = cast_of(n, v.id, -1);
