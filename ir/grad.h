@@ -1,4 +1,4 @@
-/* grad.h: helpers that gradient rules (grad_*.c) and expansions (expand_*.c) share. Private to ir/. */
+/* grad.h: helpers that gradient rules (grad_*.c) and decompositions (decompose_*.c) share. Private to ir/. */
 #ifndef IR_GRAD_H
 #define IR_GRAD_H
 #include "ir.h"

@@ -128,12 +128,13 @@ emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 	enum_attribute(e, 2, "noalias");
 	enum_attribute(e, 2, "readonly");
 	enum_attribute(e, 6, "noalias");
-	e->arg_arena = LLVMGetParam(e->fn, 0);
-	e->arg_off = LLVMGetParam(e->fn, 1);
-	e->arg_n = LLVMGetParam(e->fn, 2);
-	e->arg_t0 = LLVMGetParam(e->fn, 3);
-	e->arg_t1 = LLVMGetParam(e->fn, 4);
-	e->arg_scratch = LLVMGetParam(e->fn, 5);
+	V *const arg[] = {&e->arg_arena, &e->arg_off, &e->arg_n, &e->arg_t0, &e->arg_t1, &e->arg_scratch};
+	static const char *const names[] = {"arena", "off", "n", "t0", "t1", "scratch"};
+
+	for (unsigned i = 0; i < sizeof arg / sizeof *arg; i++) {
+		*arg[i] = LLVMGetParam(e->fn, i);
+		LLVMSetValueName2(*arg[i], names[i], strlen(names[i])); /* for who reads --emit llvm */
+	}
 	for (int i = 0; i < MAX_LEVEL; i++)
 		e->lv[i].b = LLVMCreateBuilderInContext(l->cx);
 	block_new(e, 0, "slots");
