@@ -38,12 +38,26 @@ shares_of_classes(Call *c, Val logits)
 	return true;
 }
 
+/* Whole numbers first and floating ones behind them: a message. */
+static bool
+exchanged(Call *c)
+{
+	const Value *x = call_arg(c, "logits"), *y = call_arg(c, "label");
+
+	if (x->kind != V_TENSOR || y->kind != V_TENSOR || dtype_is_float(val_type_of(c, x->tensor).dtype) ||
+	    !dtype_is_float(val_type_of(c, y->tensor).dtype))
+		return false;
+	call_fail(c, c->loc, "logits are %s, label is %s: they are exchanged; write %s(logits, label)",
+	          val_text(c, x->tensor), val_text(c, y->tensor), c->op->name);
+	return true;
+}
+
 /* logits [..., classes] and label [...]: label comes back as i32 or i64. The classes may be the examples of a batch, as
  * in contrastive losses: their axis follows N then. */
 static bool
 classes_and_label(Call *c, Val *logits, Val *label, Type *t, Axis *classes)
 {
-	if (!arg_float_tensor(c, "logits", logits) || shares_of_classes(c, *logits) ||
+	if (exchanged(c) || !arg_float_tensor(c, "logits", logits) || shares_of_classes(c, *logits) ||
 	    !arg_int_tensor(c, "label", label))
 		return false;
 	*t = val_type_of(c, *logits);
@@ -57,7 +71,9 @@ classes_and_label(Call *c, Val *logits, Val *label, Type *t, Axis *classes)
 		        "logits are %s, label is %s; label needs the axes of logits but the last, which counts "
 		        "classes%s",
 		        val_text(c, *logits), val_text(c, *label),
-		        tl.rank == t->rank && tl.axis[tl.rank - 1].n == 1 ? ": squeeze(label, -1)" : "");
+		        tl.rank == t->rank && tl.axis[tl.rank - 1].n == 1 ? ": squeeze(label, -1)"
+		        : tl.rank == 1 && t->rank > 2 ? ": is `flatten` missing before the last dense?"
+		                                      : "");
 		call_note_val(c, "logits", *logits);
 		call_note_val(c, "label", *label);
 		return false;
@@ -160,6 +176,17 @@ builtin_cross_entropy(Call *c, Value *result)
 
 /* ---------------------------------------------------------------- elementwise losses */
 
+/* Has x the axes of y and one more, of one element? */
+static bool
+one_more(const Type *x, const Type *y)
+{
+	bool same = x->rank == y->rank + 1 && x->axis[y->rank].n == 1;
+
+	for (int i = 0; same && i < y->rank; i++)
+		same = x->axis[i].n == y->axis[i].n;
+	return same;
+}
+
 static bool
 broadcasts(const Type *a, const Type *b)
 {
@@ -200,8 +227,12 @@ two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val 
 		}
 		if (!same && broadcasts(&tx, &ty))
 			sema_warning(c->sema, c->loc,
-			             "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result",
-			             c->op->name, nx, val_text(c, *x), ny, val_text(c, *y));
+			             "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result%s%s",
+			             c->op->name, nx, val_text(c, *x), ny, val_text(c, *y),
+			             one_more(&tx, &ty) || one_more(&ty, &tx) ? ": squeeze the last axis of " : "",
+			             one_more(&tx, &ty)   ? nx
+			             : one_more(&ty, &tx) ? ny
+			                                  : "");
 	}
 	*x = widen(c, *x);
 	*y = widen(c, *y);

@@ -672,14 +672,14 @@ explain_text(Buf *b, Arena *a, const Module *m, const PassCtx *cx, const char *x
 	for (uint32_t i = 0; i < cx->verdict.n; i++)
 		if (wanted(&cx->verdict.at[i], x, y))
 			add_verdict(&r, &cx->verdict.at[i]);
-	if (x) {
+	if (x)
 		put_answer(b, &r, x, y);
-		put_records(b, &r, cx, x, y);
-	}
 	if (!pass_enabled(cx, "fuse"))
 		buf_printf(b, "pass fuse is switched off: every operation is a kernel of its own\n\n");
 	put_pairs(b, &r, colour_on(stdout));
 	put_totals(b, &r);
+	if (x) /* behind what people came for */
+		put_records(b, &r, cx, x, y);
 }
 
 int

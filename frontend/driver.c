@@ -4,6 +4,7 @@
  * nearest name), --emit of another target. */
 #include "cluster.h"
 #include "cmd.h"
+#include "words.h"
 
 #include "../codegen/codegen.h"
 
@@ -52,7 +53,7 @@ job_stem(const Job *j)
 static int
 bad_name(const Job *j, const char *option, const char *got, const char *const *names, int n)
 {
-	const char *near = suggest(got, names, n);
+	const char *near = suggest_known(got, names, n);
 	Buf all = {0};
 
 	for (int i = 0; i < n; i++) /* nearer by its letters is cpu */

@@ -4,6 +4,7 @@
  * Arguments are evaluated left to right, then the call takes its label: the one given with `as`, else the call's name
  * with a counter of this scope. The label is taken also where the call fails, so that one mistake does not rename what
  * follows. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include "sema_local.h"
@@ -223,6 +224,24 @@ eval_arguments(Sema *s, const Node *n, const Value *piped, Given *out)
 	return good;
 }
 
+const char *
+sema_no_argument(Sema *s, Loc at, const char *of, const char *name, const char *const *names, int n, const char *why)
+{
+	const char *near = suggest_known(name, names, n), *all = n ? names[0] : "nothing";
+
+	for (int k = 1; k < n && !near; k++)
+		all = arena_printf(s->arena, "%s, %s", all, names[k]);
+	sema_error(s, at, "%s: there is no argument `%s`%s%s%s", of, name,
+	           why    ? ": "
+	           : near ? "; did you mean `"
+	                  : "; it takes ",
+	           why    ? why
+	           : near ? near
+	                  : all,
+	           near && !why ? "`?" : "");
+	return near;
+}
+
 /* Which parameter each argument belongs to; -1 in slot[i] where parameter i got none. */
 static bool
 bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char *const *param, int nparam, int *slot)
@@ -245,17 +264,7 @@ bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char
 		if (i < nparam) {
 			sema_error(s, given[k].loc, "%s: argument `%s` is given twice", n->s, param[i]);
 		} else if (given[k].name) {
-			const char *near = suggest_known(given[k].name, param, nparam);
-			const char *all = nparam ? param[0] : "nothing";
-
-			for (int p = 1; p < nparam && !near; p++)
-				all = arena_printf(s->arena, "%s, %s", all, param[p]);
-			if (near)
-				sema_error(s, given[k].loc, "%s: there is no argument `%s`; did you mean `%s`?", n->s,
-				           given[k].name, near);
-			else
-				sema_error(s, given[k].loc, "%s: there is no argument `%s`; it takes %s", n->s,
-				           given[k].name, all);
+			sema_no_argument(s, given[k].loc, n->s, given[k].name, param, nparam, NULL);
 		} else {
 			sema_error(s, given[k].loc, "%s: %d arguments, takes at most %d", n->s, count, nparam);
 			return false;
@@ -303,6 +312,18 @@ compute_numbers(Sema *s, const Node *n, const Builtin *op, const Value *arg, Val
 	return true;
 }
 
+/* A number that stands where the operator takes a tensor: "" or what to write. */
+static const char *
+misplaced(Sema *s, const Node *n, const Builtin *op, const Given *given, const int *slot)
+{
+	const Value *v = slot[0] >= 0 ? &given[slot[0]].v : NULL;
+
+	if (!v || v->kind != V_INT || v->mul)
+		return "";
+	return arena_printf(s->arena, ": %" PRId64 " stands for `%s`; write x |> %s(%" PRId64 ")", v->i, op->param[0],
+	                    n->s, v->i);
+}
+
 static bool
 fill_operator(Sema *s, const Node *n, const Builtin *op, const Given *given, int count, Value *arg, bool *has)
 {
@@ -320,7 +341,8 @@ fill_operator(Sema *s, const Node *n, const Builtin *op, const Given *given, int
 			arg[i] = op->def[i];
 			arg[i].loc = n->loc;
 		} else {
-			sema_error(s, n->loc, "%s: argument `%s` is missing", n->s, op->param[i]);
+			sema_error(s, n->loc, "%s: argument `%s` is missing%s", n->s, op->param[i],
+			           misplaced(s, n, op, given, slot));
 			return false;
 		}
 	}

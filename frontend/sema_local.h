@@ -139,6 +139,9 @@ bool sema_condition(Sema *s, const Node *n, bool *out);
 Value sema_make_list(Sema *s, const Value *at, int64_t n, Loc loc);
 
 /* ---- calls (sema_call.c) */
+/* Says that `of` has no argument `name` (why: what to do instead, or NULL); which of names was meant, or NULL. */
+const char *sema_no_argument(Sema *s, Loc at, const char *of, const char *name, const char *const *names, int n,
+                             const char *why);
 Value sema_call(Sema *s, const Node *n, const Value *piped);
 bool sema_is_init(const char *name);
 void sema_unknown_value(Sema *s, Loc at, const char *name);

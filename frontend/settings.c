@@ -312,16 +312,6 @@ spec_check(Place p, const Value *v, const Setting *out)
 	return true;
 }
 
-static const char *
-names_joined(Arena *a, const char *const *names, int n)
-{
-	const char *all = n ? names[0] : "nothing";
-
-	for (int k = 1; k < n; k++)
-		all = arena_printf(a, "%s, %s", all, names[k]);
-	return all;
-}
-
 static bool
 spec_bind(Place p, const char *group, const Value *v, Setting *out)
 {
@@ -331,7 +321,7 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 	const Value *given[MAX_PARAMS] = {0};
 	Setting *arg;
 	int n;
-	bool good = row != NULL;
+	bool good = row != NULL, meant[MAX_PARAMS] = {0};
 
 	if (!row)
 		return false;
@@ -352,17 +342,11 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 		if (i < n) {
 			sema_error(p.s, v->at[k].loc, "%s: argument `%s` is given twice", v->s, names[i]);
 		} else if (v->names[k]) {
-			const char *near = suggest_known(v->names[k], names, n), *why = advice(v->s, v->names[k]);
+			const char *near = sema_no_argument(p.s, v->at[k].loc, v->s, v->names[k], names, n,
+			                                    advice(v->s, v->names[k]));
 
-			if (why)
-				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`: %s", v->s, v->names[k],
-				           why);
-			else if (near)
-				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`; did you mean `%s`?", v->s,
-				           v->names[k], near);
-			else
-				sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`; it takes %s", v->s,
-				           v->names[k], names_joined(p.s->arena, names, n));
+			for (i = 0; near && i < n; i++)
+				meant[i] |= !strcmp(names[i], near);
 		} else {
 			sema_error(p.s, v->loc, "%s: %d arguments, takes at most %d", v->s, v->n, n);
 			return false;
@@ -378,6 +362,8 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 			arg[i] = default_setting(p.s->arena, rule[i].def);
 		} else {
 			good = false;
+			if (meant[i]) /* that is said already */
+				continue;
 			sema_error(p.s, v->loc, "%s: argument `%s` is missing%s%s%s", v->s, names[i],
 			           i && given[0] && !v->names[0] ? ": what stands first is `" : "",
 			           i && given[0] && !v->names[0] ? names[0] : "",

@@ -138,8 +138,11 @@ data_wrong(const RtInput *in, const RtPart *p, int64_t j, double x, RtError *e)
 		        "%s: %.17g is no whole number, and input %s is %s, a label or id (element %lld, example %lld)",
 		        p->file, x, in->t.name, rt_dtype[in->t.dtype].name, (long long)j, example);
 	if (in->limit > 0 && !(x > -1 && x < (double)in->limit) && !(in->has_ignore && x == (double)in->ignore))
-		return rt_fail(e, "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld)", p->file,
-		               in->t.name, x, (long long)in->limit - 1, (long long)j, example);
+		return rt_fail(e,
+		               "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld): the model has "
+		               "%lld classes or rows for it",
+		               p->file, in->t.name, x, (long long)in->limit - 1, (long long)j, example,
+		               (long long)in->limit);
 	return rt_fail(e, "%s: %.17g does not fit in %s, the type of input %s (element %lld)", p->file, x,
 	               rt_dtype[in->t.dtype].name, in->t.name, (long long)j);
 }

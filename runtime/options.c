@@ -352,7 +352,7 @@ options_combinations(const RtOptions *o)
 	if (o->profiling && o->mode && !strcmp(o->mode, "generate"))
 		return options_wrong(o, "--profile is of --mode train, eval and infer%s%s", "", "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
-		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
+		return options_wrong(o, "eval wants --data DIR%s%s", " (--data . is this folder)", "");
 	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER || o->command == RT_C_GENERATE) && !o->weights)
 		return options_wrong(o, "%s wants --weights FILE%s", option_commands[o->command].name, "");
 	if (o->command == RT_C_INFER && o->data && o->ninput)

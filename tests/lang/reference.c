@@ -12,6 +12,7 @@
  *   - every block compiles that is fenced as `net` (a whole file; items without a model are put before the frame
  *     `body`) or `net NAME` (a fragment, put at the line `...` of a document's block `net frame NAME`), with a
  *     batch of 32 where it sets none. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -205,18 +206,34 @@ put_cell(Buf *b, const char *text)
 	}
 }
 
-/* COMMON, ALL, `C_build | C_run` or letters of commands, as people say it. */
+/* Words of cmd.h that stand for several commands. */
+static const struct { const char *word, *commands; } several[] = {
+        {"ALL", "all"},
+        {"COMMON", "build, run, check, dump, opt, info, explain"},
+        {"SHAPING", "build, run, check, dump, opt, info, explain, tune, scale"},
+};
+
+/* `SHAPING | C_review` or letters of commands, as people say it. */
 static void
 put_commands(Buf *b, const char *text)
 {
-	static const char *const letters[] = {"t train", "e eval", "i infer", "b bench", "n info"};
+	static const char *const letters[] = {"t train", "e eval", "i infer", "b bench", "n info", "g generate"};
 	int n = 0;
 
-	if (!strcmp(text, "ALL") || !strcmp(text, "COMMON"))
-		buf_printf(b, "%s", *text == 'A' ? "all" : "build, run, check, dump, opt, info, explain");
-	else if (strstr(text, "C_"))
-		for (const char *p = text; (p = strstr(p, "C_")); p++)
-			buf_printf(b, "%s%.*s", n++ ? ", " : "", (int)strcspn(p + 2, " |"), p + 2);
+	if (isupper((unsigned char)*text))
+		for (const char *p = text; *p; p += strcspn(p, "|"), p += strspn(p, "| ")) {
+			int length = (int)strcspn(p, " |");
+			const char *commands = NULL;
+
+			for (size_t k = 0; k < sizeof several / sizeof *several; k++)
+				if ((int)strlen(several[k].word) == length &&
+				    !strncmp(p, several[k].word, (size_t)length))
+					commands = several[k].commands;
+			if (commands)
+				buf_printf(b, "%s%s", n++ ? ", " : "", commands);
+			else if (!strncmp(p, "C_", 2))
+				buf_printf(b, "%s%.*s", n++ ? ", " : "", length - 2, p + 2);
+		}
 	else
 		for (size_t k = 0; k < sizeof letters / sizeof *letters; k++)
 			if (strchr(text, letters[k][0]))
@@ -226,7 +243,7 @@ put_commands(Buf *b, const char *text)
 static bool
 put_options(Buf *b, const char *program)
 {
-	bool ours = !strcmp(program, "mantou");
+	bool ours = !strcmp(program, "mantou"), good = true;
 	size_t n = ours ? sizeof mantou_options / sizeof *mantou_options
 	                : sizeof program_options / sizeof *program_options;
 
@@ -238,13 +255,16 @@ put_options(Buf *b, const char *program)
 		buf_printf(b, "| `%s%s%s", name[1] ? "--" : "-", name, argument && *argument ? " " : "");
 		put_cell(b, argument);
 		buf_printf(b, "` | ");
+		size_t before = b->n;
+
 		put_commands(b, ours ? mantou_options[i].commands : program_options[i].commands);
+		good &= b->n > before; /* an option is of some command */
 		buf_printf(b, " | ");
 		put_cell(b, ours ? mantou_options[i].help : program_options[i].help);
 		buf_printf(b, " |\n");
 	}
 	buf_printf(b, "\n");
-	return ours || !strcmp(program, "program");
+	return good && (ours || !strcmp(program, "program"));
 }
 
 /* The document with what stands between its marks made anew. */
