@@ -293,11 +293,11 @@ void vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V i
 /* Length of the rows of operand k where their elements must be paired in the workspace first, 0 where they are pairs as
  * they lie. */
 int64_t vnni_row(const Graph *g, const Op *op, int k);
-/* Rows of pairs of an operand of type t: of an odd number of rows the last is one beside zeros. */
 /* Is operand k copied with a zero behind each row, so that all of a row are pairs? */
 bool pads_rows(const Graph *g, const Op *op, const GemmParams *p, int k);
 Type *padded_rows(Arena *a, const Type *t); /* the copy's type */
 void pad_emit(GroupCx *gc, const Type *padded, int dst, GraphKernels *gk); /* its zeros */
+/* Rows of pairs of an operand of type t: of an odd number of rows the last is one beside zeros. */
 int64_t vnni_rows(const Type *t);
 int64_t vnni_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
