@@ -38,7 +38,7 @@ VARIANTS = {("resnet50", 256): ("wgmma", "tma"), ("resnet50-cifar10", 32): ("wgm
 TUNE = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16", 96, 150),
         ("bert-base", "models/bert-base.net", 32, "bf16", 64, 150), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16",
                                                                      32, 60)]
-TINY_TUNE = [("lenet", "models/lenet.net", 4, "bf16", 3, 60)]
+TINY_TUNE = [("lenet", "models/lenet.net", 4, "bf16", 1, 60)]
 LIMIT_MB = 45     # of the folder: 64 MiB travel, with the sources
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
