@@ -134,9 +134,7 @@ may_be_odd(const Op *op, EngineId id, int64_t k)
 {
 	enum { ROWS = 2, COPIED = 8 };
 
-	bool rows = op->kind == OP_conv2d_dw || (op->kind == OP_matmul && attr_bool(op, A_ta));
-
-	return id == ENGINE_PAIRS && k > (rows ? ROWS : COPIED);
+	return id == ENGINE_PAIRS && k > (sums_over_rows(op) ? ROWS : COPIED);
 }
 
 bool
@@ -146,9 +144,11 @@ engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id)
 	int64_t k = summed_extent(g, op);
 	bool asked = gemm_half(g, op) != DT_f16 || attr_bool(op, A_wide);
 
+	if (id == ENGINE_FMA)
+		return true;
 	/* pairs of channels would have to be of one group */
-	return id == ENGINE_FMA || (e->type == half && e->has(a) && k > 0 && (k % e->unit == 0 || may_be_odd(op, id, k))
-	                            && (asked || !e->asked) && gemm_groups(op) == 1);
+	return e->type == half && e->has(a) && k > 0 && (k % e->unit == 0 || may_be_odd(op, id, k)) &&
+	       (asked || !e->asked) && gemm_groups(op) == 1;
 }
 
 EngineId

@@ -293,9 +293,14 @@ void vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V i
 /* Length of the rows of operand k where their elements must be paired in the workspace first, 0 where they are pairs as
  * they lie. */
 int64_t vnni_row(const Graph *g, const Op *op, int k);
+/* Is the sum over rows of the first operand, not along each? */
+static inline bool
+sums_over_rows(const Op *op)
+{
+	return op->kind == OP_conv2d_dw || (op->kind == OP_matmul && attr_bool(op, A_ta));
+}
 /* Is operand k copied with a zero behind each row, so that all of a row are pairs? */
 bool pads_rows(const Graph *g, const Op *op, const GemmParams *p, int k);
-Type *padded_rows(Arena *a, const Type *t); /* the copy's type */
 void pad_emit(GroupCx *gc, const Type *padded, int dst, GraphKernels *gk); /* its zeros */
 /* Rows of pairs of an operand of type t: of an odd number of rows the last is one beside zeros. */
 int64_t vnni_rows(const Type *t);

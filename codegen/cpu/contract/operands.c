@@ -35,7 +35,8 @@ gemm_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			*t = *val_type(gc->g, op->in[k]);
 			if (!engine_pairs(p))
 				t->dtype = DT_f32;
-			t = pads ? padded_rows(gc->tmp, t) : t;
+			if (pads)
+				t->axis[t->perm[t->rank - 1]].n++;
 			store_copy(gc, op->in[k], t, at, gk);
 			a[k] = (int)gc->buf.n - 1;
 			if (pads)

@@ -34,19 +34,8 @@ bool
 pads_rows(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	const Type *t = val_type(g, op->in[k]);
-	bool rows = op->kind == OP_conv2d_dw || (op->kind == OP_matmul && attr_bool(op, A_ta));
 
-	return engine_pairs(p) && k == 0 && !rows && t->axis[t->perm[t->rank - 1]].n % 2;
-}
-
-Type *
-padded_rows(Arena *a, const Type *t)
-{
-	Type *to = arena_new_of(a, Type);
-
-	*to = *t;
-	to->axis[t->perm[t->rank - 1]].n++;
-	return to;
+	return engine_pairs(p) && k == 0 && !sums_over_rows(op) && t->axis[t->perm[t->rank - 1]].n % 2;
 }
 
 void
