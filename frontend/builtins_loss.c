@@ -217,6 +217,7 @@ two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val 
 			return false;
 		Type tx = val_type_of(c, *x), ty = val_type_of(c, *y);
 		bool same = type_same_shape(&tx, &ty);
+		const char *more = one_more(&tx, &ty) ? nx : one_more(&ty, &tx) ? ny : NULL;
 
 		if (!same && same_shape) {
 			call_fail(c, c->loc, "%s is %s, %s is %s; their shapes must agree", nx, val_text(c, *x), ny,
@@ -229,10 +230,7 @@ two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val 
 			sema_warning(c->sema, c->loc,
 			             "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result%s%s",
 			             c->op->name, nx, val_text(c, *x), ny, val_text(c, *y),
-			             one_more(&tx, &ty) || one_more(&ty, &tx) ? ": squeeze the last axis of " : "",
-			             one_more(&tx, &ty)   ? nx
-			             : one_more(&ty, &tx) ? ny
-			                                  : "");
+			             more ? ": squeeze the last axis of " : "", more ? more : "");
 	}
 	*x = widen(c, *x);
 	*y = widen(c, *y);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "sema_local.h"
+#include "words.h"
 
 /* ---------------------------------------------------------------- messages */
 
@@ -312,19 +313,20 @@ define_one(Sema *s, const Define *d)
 
 	p.file = diags_add_source(s->diags, arena_printf(s->arena, "-D %s", d->name), d->value, strlen(d->value));
 	if (!k) {
-		const char **names = arena_array(s->arena, const char *, s->constant.n), *near, *all = "";
+		const char **names = arena_array(s->arena, const char *, s->constant.n), *near;
 
-		for (uint32_t i = 0; i < s->constant.n; i++) {
+		for (uint32_t i = 0; i < s->constant.n; i++)
 			names[i] = s->constant.at[i].name;
-			all = arena_printf(s->arena, "%s%s%s", all, i ? ", " : "", names[i]);
-		}
 		near = suggest(d->name, names, (int)s->constant.n);
 		if (!s->lost)
 			sema_error(s, (Loc){0}, "-D %s: the program has no such constant%s%s%s", d->name,
-			           near   ? "; did you mean `"
-			           : *all ? "; it has "
-			                  : ", nor any other",
-			           near ? near : all, near ? "`?" : "");
+			           near            ? "; did you mean `"
+			           : s->constant.n ? "; it has "
+			                           : ", nor any other",
+			           near            ? near
+			           : s->constant.n ? names_joined(s->arena, names, (int)s->constant.n)
+			                           : "",
+			           near ? "`?" : "");
 		return;
 	}
 	n = parse_expr(&p, d->value, strlen(d->value));

@@ -227,17 +227,15 @@ eval_arguments(Sema *s, const Node *n, const Value *piped, Given *out)
 const char *
 sema_no_argument(Sema *s, Loc at, const char *of, const char *name, const char *const *names, int n, const char *why)
 {
-	const char *near = suggest_known(name, names, n), *all = n ? names[0] : "nothing";
+	const char *near = suggest_known(name, names, n);
 
-	for (int k = 1; k < n && !near; k++)
-		all = arena_printf(s->arena, "%s, %s", all, names[k]);
 	sema_error(s, at, "%s: there is no argument `%s`%s%s%s", of, name,
 	           why    ? ": "
 	           : near ? "; did you mean `"
 	                  : "; it takes ",
 	           why    ? why
 	           : near ? near
-	                  : all,
+	                  : names_joined(s->arena, names, n),
 	           near && !why ? "`?" : "");
 	return near;
 }

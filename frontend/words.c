@@ -214,3 +214,13 @@ suggest_known(const char *name, const char *const *names, int n)
 				return names[k];
 	return suggest(name, names, n);
 }
+
+const char *
+names_joined(Arena *a, const char *const *names, int n)
+{
+	const char *all = n ? names[0] : "nothing";
+
+	for (int k = 1; k < n; k++)
+		all = arena_printf(a, "%s, %s", all, names[k]);
+	return all;
+}

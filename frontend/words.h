@@ -32,6 +32,7 @@ const char *alias_line(Arena *a, const Alias *alias);    /* its example on one l
 const char *advice(const char *place, const char *name);
 /* One of names: alike, else by an alias, else the nearest spelling, else NULL. */
 const char *suggest_known(const char *name, const char *const *names, int n);
+const char *names_joined(Arena *a, const char *const *names, int n); /* "rate, momentum"; of none "nothing" */
 
 /* ---- where words come from beside builtins[]: each fills in kind, name, params, takes and def of its k-th name, and
  * is false behind the last */
