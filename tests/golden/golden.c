@@ -354,6 +354,10 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                .locked = command(g, "locked", 0) != NULL};
 	if (!real_target(g, cx))
 		return false;
+	if (cx->arch) { /* as the driver does it: choices count with the machine of this architecture, not of the host */
+		m->target = cx->target->name;
+		m->arch = cx->arch;
+	}
 	if (cx->tuning)
 		tuning_bind(cx->tuning, cx->target, cx->arch, cx->machine, cx->locked);
 	if (!cx->only && !cx->stop_stage) {
