@@ -277,7 +277,7 @@ race(const Golden *g, Diags *d)
 
 /* `; target: NAME ARCH` */
 static bool
-real_target(const Golden *g, PassCtx *cx)
+real_target(const Golden *g, PassCtx *cx, Module *m)
 {
 	const char *name = command(g, "target", 0), *error = "no such target";
 
@@ -290,6 +290,9 @@ real_target(const Golden *g, PassCtx *cx)
 	cx->arch = cx->target ? cx->target->resolve_arch(cx->target, g->arena, arch, &error) : NULL;
 	if (!cx->arch)
 		fprintf(stderr, "%s: target %s: %s\n", g->path, name, error);
+	/* as the driver does it: choices count with the machine of this architecture, not of the host */
+	m->target = cx->arch ? cx->target->name : NULL;
+	m->arch = cx->arch;
 	return cx->arch != NULL;
 }
 
@@ -352,12 +355,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                .race = race(g, m->diags),
 	                .machine = command(g, "machine", 0),
 	                .locked = command(g, "locked", 0) != NULL};
-	if (!real_target(g, cx))
+	if (!real_target(g, cx, m))
 		return false;
-	if (cx->arch) { /* as the driver does it: choices count with the machine of this architecture, not of the host */
-		m->target = cx->target->name;
-		m->arch = cx->arch;
-	}
 	if (cx->tuning)
 		tuning_bind(cx->tuning, cx->target, cx->arch, cx->machine, cx->locked);
 	if (!cx->only && !cx->stop_stage) {
