@@ -30,7 +30,7 @@ static const char *const fact_names[] = {
 #define FACT(name, doc) #name,
 #include "tune.def"
 };
-enum { NFACT = sizeof fact_names / sizeof *fact_names, MOST_NAMES = 64, MOST_PARAMS = 16, MOST_CHECKS = 8 };
+enum { NFACT = sizeof fact_names / sizeof *fact_names, MOST_NAMES = 80, MOST_PARAMS = 16, MOST_CHECKS = 8 };
 
 /* ---------------------------------------------------------------- places */
 static int

@@ -143,6 +143,8 @@ put_budget(Buf *b, const Budget *w)
 		buf_printf(b, "%-20s copied for sums of %d steps or more\n", "transposed operands", w->copy_steps);
 	if (w->ahead)
 		buf_printf(b, "%-20s fetched %d steps ahead, where few rows meet them\n", "panels beyond L2", w->ahead);
+	if (w->next)
+		buf_printf(b, "%-20s each fetched while the one before is multiplied\n", "panels of products");
 	if (w->slow_l3)
 		buf_printf(b, "%-20s plain products in each step; wide ones by units\n", "recurrences");
 	if (w->blocks) {
@@ -217,8 +219,8 @@ put_json(Buf *b, const Target *t, const Machine *m, const Machine *here, const c
 	           (long long)w->l2, (long long)w->l3);
 	buf_printf(b, "\"task_operations\": %lld, \"shared_bytes\": %lld, \"blocks\": %d, ", (long long)w->task,
 	           (long long)w->shared, w->blocks);
-	buf_printf(b, "\"task_rows\": %d, \"copy_steps\": %d, \"pass\": %d, \"dw_vectors\": %d, \"ahead\": %d}}",
-	           w->task_rows, w->copy_steps, w->pass, w->dw_vectors, w->ahead);
+	buf_printf(b, "\"task_rows\": %d, \"copy_steps\": %d, \"pass\": %d, \"dw_vectors\": %d, \"ahead\": %d, "
+	           "\"next\": %d}}", w->task_rows, w->copy_steps, w->pass, w->dw_vectors, w->ahead, w->next);
 }
 
 int

@@ -132,6 +132,7 @@ typedef struct Budget {
 	bool dw_copy;            /* a pass copies its operands into panels */
 	int unroll;              /* steps of a product in one turn of its loop, where their distances are known */
 	int ahead;               /* bytes of a panel from beyond L2 that few rows ask for ahead; 0: none */
+	bool next;               /* tiles that go over a panel of a product ask for the next one */
 	bool slow_l3;            /* L3 is too slow for sums of a recurrence's weights, or all for each thread */
 	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
 	int blocks;              /* cuda: that fill the device once */

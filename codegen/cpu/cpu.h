@@ -33,6 +33,7 @@ const Arch *arch_named(const char *name);           /* NULL if unknown */
 bool arch_runs(const Arch *a);                      /* on this machine */
 const char *arch_native(void);
 int arch_list(const char **names, int max);
+const Arch *arch_for(const Graph *g);              /* the row that g is compiled for */
 const Machine *machine_of(const Graph *g);          /* the row that choices for g count with */
 /* host.c: data caches of CPU 0 as the system tells of them below `root` (/sys), level 1 first. False: not all of
  * L1 and L2 are there. */

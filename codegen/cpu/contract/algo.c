@@ -84,6 +84,7 @@ params_of(const GemmParams *p)
 		p->algo->write(p, &q);
 	space_set(&q, "threads", p->threads);
 	space_set(&q, "ahead", p->ahead);
+	space_set(&q, "next", p->next);
 	space_set(&q, "fetch", p->fetch);
 	space_set(&q, "stream", p->stream);
 	return q;
@@ -103,8 +104,8 @@ gemm_of(const Algo *row, const Params *q)
 {
 	GemmParams p = {.algo = row, .mr = q->cpu_brgemm.mr, .nv = q->cpu_brgemm.nv, .lanes = q->cpu_brgemm.lanes,
 	                .parts = 1, .band = 1, .threads = space_number(q, "threads"),
-	                .ahead = space_number(q, "ahead"), .fetch = space_number(q, "fetch"),
-	                .stream = space_number(q, "stream")};
+	                .ahead = space_number(q, "ahead"), .next = space_number(q, "next"),
+	                .fetch = space_number(q, "fetch"), .stream = space_number(q, "stream")};
 
 	if (row->read)
 		row->read(q, &p);

@@ -43,7 +43,8 @@ typedef struct GemmParams {
 	int span;                /* winograd: points of a row of a tile; 0: 6 */
 	/* words and numbers of tune.def that all rows write and read alike */
 	int threads;             /* that take part in the group's kernels, at most; 0: all */
-	int ahead, fetch, stream;
+	int ahead, next, fetch, stream;
+	int share;               /* of no text: bytes of the next panel that a step of the microkernel asks for */
 	bool past;               /* of no text: its tiles, whole lines, are stored past the caches */
 } GemmParams;
 
@@ -60,7 +61,7 @@ typedef struct PlanCx {
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp +
  * q*bq + k*bk + j]. Strides in bytes, in a block of int64: */
-enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
+enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_NEXT, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). accumulate: 0: C is written; GOES_ON: the sum
  * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
  * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Of p: lanes; chains: 0, 1, 2, 4 or 8; ahead: steps of
@@ -193,6 +194,10 @@ int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
 /* What kernels of several products share (tiles.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
 V strides_of_constants(Emit *e, const int64_t st[S_COUNT]); /* the same of constants */
+/* Where the microkernel's next call begins to ask for what GemmParams.share is a part of. */
+void strides_next(Emit *e, V strides, V at);
+/* GemmParams.share of p where the tiles of `rows` rows ask for all of a panel between them. */
+int panel_share(const GemmParams *p, int64_t rows);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };

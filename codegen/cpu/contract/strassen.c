@@ -131,6 +131,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->engine = ENGINE_FMA;
 	p->pack = true;
 	p->copy = false;
+	p->next = machine_of(g)->budget.next;
 	return time_of(g, op, p, best) <= 1 && halves_of(g, op, p, &h) && 16 * h.m * h.n <= machine_of(g)->budget.l3 &&
 	       h.block >= ROWS / 3;
 }
@@ -428,10 +429,17 @@ task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Ti
 	first_sums(e, p, h, A, lo, rows, sums);
 	TIMES(e, kb, h->panels) {
 		TIMES(e, q, PRODUCTS) {
-			TILES_CUT(e, r0, count, tiled, rows, p->mr)
-				tile_call(e, tiles, count, k64(e, 0), 1,
-				          mem_at(e, &a, q, tiled ? i_div_k(e, r0, p->mr) : r0), mem_at(e, &b, kb, q),
-				          mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
+			V panel = mem_at(e, &b, kb, q), after = ptr_at(e, panel, k64(e, F32(h->k * nr)));
+
+			TILES_CUT(e, r0, count, tiled, rows, p->mr) {
+				V tile_number = i_div_k(e, r0, p->mr);
+
+				if (p->share)
+					strides_next(e, strides,
+					             ptr_at(e, after, i_mul_k(e, tile_number, h->k * p->share)));
+				tile_call(e, tiles, count, k64(e, 0), 1, mem_at(e, &a, q, tiled ? tile_number : r0),
+				          panel, mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
+			}
 		}
 		TILES(e, r0, count, rows, TILE_ROWS) {
 			quarters_emit(e, p, h, &by_row, C, tile, kb, lo, r0, count);
@@ -445,10 +453,13 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
           GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
+	GemmParams shared = *p;
 	Emit e = {0};
 	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
+	shared.share = panel_share(p, h->block);
+	p = &shared;
 	scratch_check(gc, scratch(gc->g, op, p));
 	if (fresh) {
 		emit_lanes(&e, p->lanes);

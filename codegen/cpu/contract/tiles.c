@@ -38,7 +38,7 @@ strides_block(Emit *e, V st[S_COUNT])
 	V slot = slot_new(e, at);
 	LLVMBuilderRef b = e->lv[0].b;
 
-	for (int i = 0; i < S_COUNT; i++) {
+	for (int i = 0; i < S_NEXT; i++) { /* that one tile by tile (strides_next) */
 		V k = k64(e, i);
 
 		LLVMBuildStore(b, st[i], LLVMBuildInBoundsGEP2(b, e->l->i64, slot, &k, 1, ""));
@@ -59,9 +59,23 @@ strides_of_constants(Emit *e, const int64_t st[S_COUNT])
 {
 	V v[S_COUNT];
 
-	for (int i = 0; i < S_COUNT; i++)
+	for (int i = 0; i < S_NEXT; i++)
 		v[i] = k64(e, st[i]);
 	return strides_block(e, v);
+}
+
+void
+strides_next(Emit *e, V strides, V at)
+{
+	V which = k64(e, S_NEXT);
+
+	LLVMBuildStore(here(e), at, LLVMBuildInBoundsGEP2(here(e), e->l->i64, strides, &which, 1, ""));
+}
+
+int
+panel_share(const GemmParams *p, int64_t rows)
+{
+	return p->next ? (int)ceil_div(F32((int64_t)p->nv * p->lanes), ceil_div(rows, p->mr)) : 0;
 }
 
 void

@@ -38,7 +38,7 @@
 #define AVX2 BUDGET(45, 150, 225, .copy_steps = 128, .pass = 128, .dw_vectors = 2, .dw_copy = true, \
                     .unroll = 4, .slow_l3 = true)
 #define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4, \
-                       .unroll = 1, .ahead = 8 << 10, .dw_copy = true, .slow_l3 = true)
+                       .unroll = 4, .ahead = 8 << 10, .next = true, .dw_copy = true, .slow_l3 = true)
 #define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4, .unroll = 1)
 
 static const Arch arches[] = {
@@ -78,10 +78,16 @@ arch_named(const char *name)
 	return NULL;
 }
 
+const Arch *
+arch_for(const Graph *g)
+{
+	return arch_named(g->module->arch ? g->module->arch : arch_native());
+}
+
 const Machine *
 machine_of(const Graph *g)
 {
-	return &arch_named(g->module->arch ? g->module->arch : arch_native())->machine;
+	return &arch_for(g)->machine;
 }
 
 int

@@ -23,6 +23,8 @@ typedef struct Micro {
 	LLVMBuilderRef bl;
 	T vt;
 	int mr, nv, w, chains, ahead;
+	int share;               /* bytes of the next panel that a step asks for; 0: none */
+	V after;                 /* share: where those of all steps end */
 	int unroll;              /* steps of a turn of the loop over k */
 	Steps steps;             /* known to be so far apart; unroll 1: not */
 	bool masked;
@@ -201,6 +203,21 @@ block(Micro *m, const char *name)
 	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
 }
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
+/* Asks for a line, to L1 (level 3) or L2 (2); where there is no such memory, that is no fault. */
+static void
+fetch_line(Micro *m, V at, unsigned level)
+{
+	T t[4] = {m->l->ptr, m->l->i32, m->l->i32, m->l->i32};
+	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13);
+	V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, t, 1);
+	V args[4] = {at, LLVMConstInt(m->l->i32, 0, 0), LLVMConstInt(m->l->i32, level, 0),
+	             LLVMConstInt(m->l->i32, 1, 0)};
+
+	LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, t, 1), f, args, 4, "");
+}
+
 /* Asks for the row of B that is read `ahead` steps on: whole cache lines of 64 bytes, and beyond its end whatever lies
  * there, which is no fault. Near ones to L1; what is far off waits in L2 better than in the few lines that L1 can wait
  * for. */
@@ -208,20 +225,26 @@ static void
 fetch_ahead(Micro *m, V b, V bk)
 {
 	enum { NEAR = 8 };
-	T t[4] = {m->l->ptr, m->l->i32, m->l->i32, m->l->i32};
-	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13), level = m->ahead > NEAR ? 2 : 3;
-	V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, t, 1);
 
 	if (!m->ahead)
 		return;
 	V at = bytes_on(m, b, LLVMBuildMul(m->bl, bk, int_k(m, m->ahead), ""));
 
-	for (int j = 0; j < m->nv * m->w * 4; j += 64) {
-		V args[4] = {bytes_on(m, at, int_k(m, j)), LLVMConstInt(m->l->i32, 0, 0),
-		             LLVMConstInt(m->l->i32, level, 0), LLVMConstInt(m->l->i32, 1, 0)};
+	for (int j = 0; j < m->nv * m->w * 4; j += LINE)
+		fetch_line(m, bytes_on(m, at, int_k(m, j)), m->ahead > NEAR ? 2 : 3);
+}
 
-		LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, t, 1), f, args, 4, "");
-	}
+/* Asks for this step's share of the next panel: memory is not left waiting until the first tile of rows that goes over
+ * it. `left`: steps of the sum from the turn's first on, of which this is number u. */
+static void
+fetch_next(Micro *m, V left, int u)
+{
+	if (!m->share)
+		return;
+	V at = bytes_on(m, m->after, LLVMBuildNeg(m->bl, LLVMBuildMul(m->bl, left, int_k(m, m->share), ""), ""));
+
+	for (int j = (u * m->share + LINE - 1) / LINE * LINE; j < (u + 1) * m->share; j += LINE)
+		fetch_line(m, bytes_on(m, at, int_k(m, j)), 2);
 }
 
 /* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for
@@ -347,6 +370,7 @@ loop_turns(Micro *m, V *a, V *b, V nk, V *left, const V *row, V *s, LLVMBasicBlo
 		V now = bytes_on(m, pb, int_k(m, u * m->steps.b));
 
 		fetch_ahead(m, now, int_k(m, m->steps.b));
+		fetch_next(m, pi, u);
 		step_k(m, bytes_on(m, at, int_k(m, u * m->steps.a)), now, row, s);
 	}
 	V next[3] = {LLVMBuildSub(m->bl, pi, int_k(m, m->unroll), ""),
@@ -400,6 +424,7 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 	V at = micro_step(m->l, m->bl, pa);
 
 	fetch_ahead(m, pb, bk);
+	fetch_next(m, pi, 0);
 	V now = step_k(m, at, pb, row, s);
 	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), ""), na = bytes_on(m, pa, ak), nb = bytes_on(m, now, bk);
 
@@ -579,18 +604,19 @@ micro_loops(Micro *m, const GemmParams *p, Steps steps)
 V
 gemm_micro(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, bool pair, Steps steps)
 {
-	char name[160], part[4][32];
-	Micro m = {.l = l, .mr = mr, .nv = nv, .w = p->lanes, .ahead = p->ahead, .masked = masked, .pair = pair,
-	           .past = p->past, .sse = l->arch->vector_bytes == 16};
+	char name[160], part[5][32];
+	Micro m = {.l = l, .mr = mr, .nv = nv, .w = p->lanes, .ahead = p->ahead, .share = p->share, .masked = masked,
+	           .pair = pair, .past = p->past, .sse = l->arch->vector_bytes == 16};
 
 	micro_loops(&m, p, steps);
 	bool known = m.unroll > 1;
 
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s%s%s%s", mr, nv, m.w, masked ? "m" : "", m.past ? "n" : "",
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s%s%s%s%s", mr, nv, m.w, masked ? "m" : "", m.past ? "n" : "",
 	         name_part(part[0], sizeof *part, "c", m.chains, m.chains > 1),
 	         name_part(part[1], sizeof *part, "a", m.ahead, m.ahead > 0), pair ? "p" : "",
 	         name_part(part[2], sizeof *part, "_", steps.a, known),
-	         name_part(part[3], sizeof *part, "_", steps.b, known));
+	         name_part(part[3], sizeof *part, "_", steps.b, known),
+	         name_part(part[4], sizeof *part, "x", m.share, m.share > 0));
 	V fn = unit_find(l, name);
 
 	if (fn)
@@ -606,8 +632,14 @@ gemm_micro(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, bool pair,
 
 	if (masked)
 		mask_begin(&m);
-	for (int i = 0; i < S_COUNT; i++)
+	for (int i = 0; i < S_NEXT; i++)
 		st[i] = stride_of(&m, i);
+	if (m.share) {
+		V which = int_k(&m, S_NEXT), at = LLVMBuildInBoundsGEP2(m.bl, l->i64, m.strides, &which, 1, "");
+
+		m.after = bytes_on(&m, LLVMBuildLoad2(m.bl, l->ptr, at, ""),
+		                   LLVMBuildMul(m.bl, st[S_NK], int_k(&m, m.share), ""));
+	}
 	for (int i = 0; i < mr; i++) {
 		row[i] = LLVMBuildMul(m.bl, st[S_AM], int_k(&m, i), "");
 		crow[i] = bytes_on(&m, m.c, LLVMBuildMul(m.bl, st[S_CM], int_k(&m, i), ""));
