@@ -2,8 +2,8 @@
  *
  * In: an op of lstm.cells, gru.cells or their gradients, the bytes of a vector, a kernel's text or what select asks.
  * Out: a plan (RnnSeq), its text, others in its place. Refuses (rnn_refuses): other types than f32, but for W_hh of
- * bf16 where the CPU multiplies pairs of that, machines with vectors below 16 bytes; those are unrolled by pass
- * decompose. */
+ * bf16 where the CPU multiplies pairs of that, by dot products or matrix tiles, machines with vectors below 16 bytes;
+ * those are unrolled by pass decompose. */
 #include "rnn_parts.h"
 #include "../../space.h"
 #include <string.h>
@@ -14,13 +14,26 @@ rnn_op(OpKind k)
 	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
 }
 
+/* How `h` weights of each unit are multiplied where they are bf16; ENGINE_FMA: the CPU does not multiply them. */
+static EngineId
+pairs_engine(const Arch *a, int64_t h)
+{
+	for (int i = 0; i < 2 && a; i++) {
+		EngineId id = i ? ENGINE_PAIRS : ENGINE_AMX;
+		const Engine *e = &engines[id];
+
+		/* tests want short sums too */
+		if (e->has(a) && h % e->unit == 0 && (h / e->unit >= e->least || a->emulated))
+			return id;
+	}
+	return ENGINE_FMA;
+}
+
 bool
 rnn_takes(const Graph *g, const Op *op, int k, const Arch *a, DType narrow)
 {
-	const Engine *pairs = &engines[ENGINE_PAIRS];
-
-	return rnn_op((OpKind)op->kind) && k == rnn_weights(op) && narrow == pairs->type && a && pairs->has(a) &&
-	       val_type(g, op->in[k])->axis[1].n % pairs->unit == 0;
+	return rnn_op((OpKind)op->kind) && k == rnn_weights(op) && narrow == DT_bf16
+	       && pairs_engine(a, val_type(g, op->in[k])->axis[1].n) != ENGINE_FMA;
 }
 
 const char *
@@ -86,20 +99,26 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves, bool by_unit
 	s.t = s.x->axis[1].n;
 	s.gates = s.lstm ? 4 : 3;
 	s.h = val_type(g, op->in[rnn_weights(op)])->axis[1].n;
-	s.pairs = val_type(g, op->in[rnn_weights(op)])->dtype == engines[ENGINE_PAIRS].type;
-	s.unit = s.pairs ? engines[ENGINE_PAIRS].unit : 1;
+	s.pairs = val_type(g, op->in[rnn_weights(op)])->dtype == DT_bf16;
+	EngineId engine = s.pairs ? pairs_engine(arch_for(g), s.h) : ENGINE_FMA;
+	bool tiles = engine == ENGINE_AMX;
+
+	s.unit = engines[engine].unit;
 	s.rows = s.n.n < 16 && !halves ? ceil_div(s.n.n, 4) : 4;
 	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true,
-	                   .engine = s.pairs ? ENGINE_PAIRS : ENGINE_FMA};
+	                   .engine = engine};
 	if (s.back) {
 		s.p.nv = s.h <= w ? 1 : 2;
 		s.p.mr = wide ? s.p.nv == 1 ? 14 : 12 : 6;
 	} else {
-		/* four gates of 16 registers' vectors would leave two rows to a tile: two products of two gates each */
-		s.parts = s.lstm && !halves && w == 8 ? 2 : 1;
-		s.p.nv = s.lstm && (halves || s.parts > 1) ? 2 : s.gates;
+		/* four gates of 16 registers' vectors would leave two rows to a tile: two products of two gates each;
+		 * matrix tiles are one or two vectors wide */
+		s.parts = tiles ? s.lstm ? 2 : 3 : s.lstm && !halves && w == 8 ? 2 : 1;
+		s.p.nv = s.lstm && halves ? 2 : s.gates / s.parts;
 		s.p.mr = wide ? s.lstm ? halves ? 12 : 6 : 8 : s.lstm ? 6 : 4;
 	}
+	if (tiles)
+		s.p.mr = 2 * AMX_EDGE;
 	if (w == 4)              /* the second operand's vectors stand in no register (micro.c) */
 		s.p.mr = 12 / s.p.nv;
 	/* forward a panel has w units of every gate; backward nv * w columns of W_hh */
@@ -162,7 +181,8 @@ static Facts
 seq_facts(const RnnSeq *s, int vector_bytes)
 {
 	return (Facts){.panel = s->p.nv, .batch = s->n.n, .lanes_max = vector_bytes / 4,
-	               .regs = vector_bytes == 64 ? 32 : 16, .backward = s->back};
+	               .regs = vector_bytes == 64 ? 32 : 16, .backward = s->back,
+	               .tiles = s->p.engine == ENGINE_AMX};
 }
 
 /* Why the products of s, a plan without halves, cannot be taken by halves; NULL: they can. */
