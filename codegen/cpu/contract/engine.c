@@ -39,7 +39,7 @@ static V
 micro_amx(Llvm *l, const GemmParams *p, int mr, int nv, bool masked, Steps steps)
 {
 	(void)steps; /* its own loops walk by them */
-	return gemm_micro_amx(l, mr, nv, masked, !p->pack);
+	return gemm_micro_amx(l, mr, nv, masked, !p->pack, p->share);
 }
 
 /* A sum of a tile, and the pairs of products on their way to it, fill as many registers as 14 rows leave. */

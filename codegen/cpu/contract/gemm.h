@@ -77,7 +77,7 @@ enum { AMX_EDGE = 16, AMX_BYTES = 1024, AMX_PAIRS = 16 };
 /* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to two tiles'; lanes are a tile's, nv 1 or 2,
  * S_AK 4.
  * copy_b: masked vectors of B have nothing behind them. */
-V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
+V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b, int share);
 /* Before the loops of a kernel that uses tiles; Emit.close releases them at its end. */
 void amx_open(Emit *e);
 /* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs

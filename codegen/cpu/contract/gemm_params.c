@@ -398,7 +398,7 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	}
 	if (op->kind == OP_matmul && matmul_mat(g, op, &m) && matmul_lines(&m, p))
 		p->ahead = matmul_lines(&m, p); /* the next pass' lines, while tiles of rows go over this one's */
-	p->next = op->kind == OP_matmul && p->engine == ENGINE_FMA && p->pack && !p->own && !p->ahead
+	p->next = op->kind == OP_matmul && p->engine != ENGINE_F16 && p->pack && !p->own && !p->ahead
 	          && machine_of(g)->budget.next;
 	set_images(g, op, p);
 	set_band(g, op, p);

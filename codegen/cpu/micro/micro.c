@@ -14,7 +14,7 @@
  * sums leaves no registers for B's row, each product loads its vector anew. Where all of B's vectors lie at multiples
  * of 16 bytes that is part of the multiplication; so there are two loops, and addresses choose at the start. What lies
  * beyond the last column of such a row is read, but stored nowhere. */
-#include "../contract/gemm.h"
+#include "../emit/code.h"
 #include <string.h>
 
 typedef struct Micro {
@@ -203,21 +203,6 @@ block(Micro *m, const char *name)
 	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
 }
 
-enum { LINE = 64 }; /* bytes of a cache line */
-
-/* Asks for a line, to L1 (level 3) or L2 (2); where there is no such memory, that is no fault. */
-static void
-fetch_line(Micro *m, V at, unsigned level)
-{
-	T t[4] = {m->l->ptr, m->l->i32, m->l->i32, m->l->i32};
-	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13);
-	V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, t, 1);
-	V args[4] = {at, LLVMConstInt(m->l->i32, 0, 0), LLVMConstInt(m->l->i32, level, 0),
-	             LLVMConstInt(m->l->i32, 1, 0)};
-
-	LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, t, 1), f, args, 4, "");
-}
-
 /* Asks for the row of B that is read `ahead` steps on: whole cache lines of 64 bytes, and beyond its end whatever lies
  * there, which is no fault. Near ones to L1; what is far off waits in L2 better than in the few lines that L1 can wait
  * for. */
@@ -231,7 +216,7 @@ fetch_ahead(Micro *m, V b, V bk)
 	V at = bytes_on(m, b, LLVMBuildMul(m->bl, bk, int_k(m, m->ahead), ""));
 
 	for (int j = 0; j < m->nv * m->w * 4; j += LINE)
-		fetch_line(m, bytes_on(m, at, int_k(m, j)), m->ahead > NEAR ? 2 : 3);
+		isa_prefetch(m->l, m->bl, bytes_on(m, at, int_k(m, j)), m->ahead > NEAR ? 2 : 3);
 }
 
 /* Asks for this step's share of the next panel: memory is not left waiting until the first tile of rows that goes over
@@ -244,7 +229,7 @@ fetch_next(Micro *m, V left, int u)
 	V at = bytes_on(m, m->after, LLVMBuildNeg(m->bl, LLVMBuildMul(m->bl, left, int_k(m, m->share), ""), ""));
 
 	for (int j = (u * m->share + LINE - 1) / LINE * LINE; j < (u + 1) * m->share; j += LINE)
-		fetch_line(m, bytes_on(m, at, int_k(m, j)), 2);
+		isa_prefetch(m->l, m->bl, bytes_on(m, at, int_k(m, j)), 2);
 }
 
 /* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for

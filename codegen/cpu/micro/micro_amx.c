@@ -21,6 +21,8 @@ typedef struct Amx {
 	int nv, nr;              /* tiles of columns and of rows */
 	bool few;                /* fewer than AMX_EDGE rows */
 	bool part, copy_b;       /* the last vector of columns is masked; B has no room behind it either */
+	int share;               /* bytes of the next panel that a pair of k asks for; 0: none */
+	V next;                  /* share: where the step's own begin */
 	V st[S_COUNT], rows, mask, all, second; /* second: number of the second tile's first row */
 	V abuf, bbuf, cbuf;
 } Amx;
@@ -178,6 +180,10 @@ tap(Amx *a, V pa, V pb)
 	CodeLoop k = code_loop(c, whole);
 
 	step(a, code_get(c, xa), code_get(c, xb), NULL);
+	for (int i = 0; i < AMX_PAIRS * a->share; i += LINE)
+		isa_prefetch(c->l, c->b, code_at(c, code_get(c, a->next), code_k(c, i)), 2);
+	if (a->share)
+		code_set(c, a->next, code_at(c, code_get(c, a->next), code_k(c, (int64_t)AMX_PAIRS * a->share)));
 	code_set(c, xa, code_at(c, code_get(c, xa), code_k(c, AMX_PAIRS * 4)));
 	code_set(c, xb, code_at(c, code_get(c, xb), LLVMBuildMul(c->b, a->st[S_BK], code_k(c, AMX_PAIRS), "")));
 	code_loop_end(c, k);
@@ -233,33 +239,42 @@ sums_move(Amx *a, int i, int j, CopyWay way)
 }
 
 V
-gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b)
+gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b, int share)
 {
-	char name[64];
+	char name[64], of_next[16] = "";
 	T args[9] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64, l->i64};
 	Amx a = {.nv = nv,
 	         .nr = rows > AMX_EDGE ? 2 : 1,
 	         .few = rows < AMX_EDGE,
 	         .part = masked,
+	         .share = share,
 	         .copy_b = masked && copy_b,
 	         .vt = LLVMVectorType(l->i32, AMX_EDGE)};
 	Code *c = &a.c;
 
 	if (rows > 2 * AMX_EDGE || nv > 2)
 		bug("matrix tiles of %d rows and %d vectors", rows, nv);
-	snprintf(name, sizeof name, "micro_amx_%s_%d%s%s",
+	if (share)
+		snprintf(of_next, sizeof of_next, "x%d", share);
+	snprintf(name, sizeof name, "micro_amx_%s_%d%s%s%s",
 	         a.few         ? "few"
 	         : rows > AMX_EDGE ? "two"
 	                       : "one",
-	         nv, masked ? "m" : "", a.copy_b ? "b" : "");
+	         nv, masked ? "m" : "", a.copy_b ? "b" : "", of_next);
 	V fn = code_begin(c, l, name, args, 9);
 
 	if (fn)
 		return fn;
 	V np = code_arg(c, 3), nq = code_arg(c, 4), zero = code_k(c, 0);
 
-	for (int i = 0; i < S_COUNT; i++)
+	for (int i = 0; i < S_NEXT; i++)
 		a.st[i] = code_stride(c, code_arg(c, 5), i);
+	if (share) {
+		V which = code_k(c, S_NEXT), at = LLVMBuildInBoundsGEP2(c->b, l->i64, code_arg(c, 5), &which, 1, "");
+
+		a.next = code_var(c, l->ptr);
+		code_set(c, a.next, LLVMBuildLoad2(c->b, l->ptr, at, ""));
+	}
 	a.mask = code_arg(c, 7);
 	a.rows = code_arg(c, 8);
 	a.all = code_k(c, -1);
