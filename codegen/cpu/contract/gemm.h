@@ -198,6 +198,8 @@ V strides_of_constants(Emit *e, const int64_t st[S_COUNT]); /* the same of const
 void strides_next(Emit *e, V strides, V at);
 /* GemmParams.share of p where the tiles of `rows` rows ask for all of a panel between them. */
 int panel_share(const GemmParams *p, int64_t rows);
+/* What the tile at row `lo` asks for in `steps` steps, of the panel at `next`. */
+V panel_part(Emit *e, const GemmParams *p, V next, V lo, int64_t steps);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };

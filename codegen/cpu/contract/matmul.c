@@ -179,9 +179,8 @@ next_panel(Emit *e, const Product *x, V strides, V kb, V kb0, V kb1, V k, V then
 	V after = i_add_k(e, kb, 1), is_last = LLVMBuildICmp(here(e), LLVMIntEQ, after, kb1, "");
 	V panel = LLVMBuildSelect(here(e), is_last, kb0, after, ""),
 	  at = LLVMBuildSelect(here(e), is_last, then, k, "");
-	V tile = i_mul_k(e, i_div_k(e, lo, x->p->mr), steps * x->p->share);
 
-	strides_next(e, strides, ptr_at(e, panel_at(e, x, panel, at, steps), tile));
+	strides_next(e, strides, panel_part(e, x->p, panel_at(e, x, panel, at, steps), lo, steps));
 }
 
 /* A copied operand's rows that lie together, number beside number: those of a register tile, so that its steps follow

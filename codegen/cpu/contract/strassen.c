@@ -432,12 +432,11 @@ task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Ti
 			V panel = mem_at(e, &b, kb, q), after = ptr_at(e, panel, k64(e, F32(h->k * nr)));
 
 			TILES_CUT(e, r0, count, tiled, rows, p->mr) {
-				V tile_number = i_div_k(e, r0, p->mr);
+				V row = tiled ? i_div_k(e, r0, p->mr) : r0;
 
 				if (p->share)
-					strides_next(e, strides,
-					             ptr_at(e, after, i_mul_k(e, tile_number, h->k * p->share)));
-				tile_call(e, tiles, count, k64(e, 0), 1, mem_at(e, &a, q, tiled ? tile_number : r0),
+					strides_next(e, strides, panel_part(e, p, after, r0, h->k));
+				tile_call(e, tiles, count, k64(e, 0), 1, mem_at(e, &a, q, row),
 				          panel, mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
 			}
 		}

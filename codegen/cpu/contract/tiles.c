@@ -78,6 +78,12 @@ panel_share(const GemmParams *p, int64_t rows)
 	return p->next ? (int)ceil_div(F32((int64_t)p->nv * p->lanes), ceil_div(rows, p->mr)) : 0;
 }
 
+V
+panel_part(Emit *e, const GemmParams *p, V next, V lo, int64_t steps)
+{
+	return ptr_at(e, next, i_mul_k(e, i_div_k(e, lo, p->mr), steps * p->share));
+}
+
 void
 panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel)
 {

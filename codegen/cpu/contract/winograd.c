@@ -167,6 +167,8 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 		gemm_halve(p, s.K);
 	if (!p->span && op->kind != OP_conv2d_dw)
 		p->ahead = gemm_ahead(g, p, s.rows, F32(s.points * s.C * s.K));
+	p->next = op->kind != OP_conv2d_dw && !p->ahead && machine_of(g)->budget.next
+	          && F32(s.points * s.C * s.K) >= machine_of(g)->budget.l2;
 	return true;
 }
 

@@ -241,7 +241,10 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	scratch_check(gc, memory.bytes);
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
+		GemmParams shared = *p;
+
+		shared.share = panel_share(p, most);
+		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
 		                         (Steps){4, F32(nr)});
 		V from = c->src < 0 ? NULL : buffer(&e, c->src);
 		/* [point][panel]; tiles and products: [point][row] */
@@ -265,10 +268,17 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 			V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
 
 			LOOP(&e, kb, kb0, kb1, 1) {
-				TIMES(&e, point, s->points) TILES(&e, lo, count, rows, p->mr)
-					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
-					          mem_at(&e, &B, point, kb), mem_at(&e, &m, point, lo), NULL, NULL,
-					          strides, NULL);
+				TIMES(&e, point, s->points) {
+					V panel = mem_at(&e, &B, point, kb),
+					  next = mem_at(&e, &B, i_rem_k(&e, i_add_k(&e, point, 1), s->points), kb);
+
+					TILES(&e, lo, count, rows, p->mr) {
+						if (shared.share)
+							strides_next(&e, strides, panel_part(&e, &shared, next, lo, s->C));
+						tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
+						          panel, mem_at(&e, &m, point, lo), NULL, NULL, strides, NULL);
+					}
+				}
 				LOOPS(&e, band_tile(&e, s, &band, t, at, &piece, &row))
 					turn_back(&e, s, p, epi,
 					          &(Back){.tile = {at[0], at[1]},

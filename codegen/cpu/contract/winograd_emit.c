@@ -18,7 +18,10 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
+		GemmParams shared = *p;
+
+		shared.share = panel_share(p, s->rows < block ? s->rows : block);
+		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
 		                         (Steps){4, F32(nr)});
 		/* [point][row][channel], [point][panel], [point][row][panel] */
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
@@ -38,11 +41,14 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows);
 
 			TIMES(&e, kb, npanel) {
+				V panel = mem_at(&e, &B, point, kb), next = mem_at(&e, &B, point, i_add_k(&e, kb, 1));
+
 				TILES(&e, lo, count, i_sub(&e, hi0, lo0), p->mr) {
+					if (shared.share)
+						strides_next(&e, strides, panel_part(&e, &shared, next, lo, s->C));
 					lo = i_add(&e, lo0, lo);
-					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo),
-					          mem_at(&e, &B, point, kb), mem_at(&e, &C, point, lo, kb), NULL, NULL,
-					          strides, NULL);
+					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo), panel,
+					          mem_at(&e, &C, point, lo, kb), NULL, NULL, strides, NULL);
 				}
 			}
 		}
