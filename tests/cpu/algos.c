@@ -230,11 +230,11 @@ test_machines(Arena *a, Diags *d)
 		{arena_printf(a, product, 1024, 256, 1024, 768), "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1}",
 		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1,copy=1,ahead=32}"},
 		{arena_printf(a, product, 1024, 512, 1024, 512), "strassen{mr=6,nv=4,lanes=16}",
-		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1,copy=1}"},
+		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1,copy=1,next=1}"},
 		{arena_printf(a, product, 1024, 3072, 1024, 768), "strassen{mr=6,nv=4,lanes=16}",
-		 "strassen{mr=6,nv=4,lanes=16}"},
+		 "strassen{mr=6,nv=4,lanes=16,next=1}"},
 		{arena_printf(a, product, 4096, 4096, 4096, 2048), "strassen{mr=6,nv=4,lanes=16}",
-		 "strassen{mr=6,nv=4,lanes=16}"},
+		 "strassen{mr=6,nv=4,lanes=16,next=1}"},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -274,7 +274,8 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 
 					TILES(&e, lo, count, rows, p->mr) {
 						if (shared.share)
-							strides_next(&e, strides, panel_part(&e, &shared, next, lo, s->C));
+							strides_next(&e, strides,
+							             panel_part(&e, &shared, next, lo, s->C));
 						tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
 						          panel, mem_at(&e, &m, point, lo), NULL, NULL, strides, NULL);
 					}
