@@ -301,8 +301,10 @@ void slot_set(Emit *e, V slot, V v);
 V mask_below(Emit *e, V count);                           /* lanes whose number is below count */
 V mask_and(Emit *e, V a, V b);
 V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V *args, int nargs);
-/* asks for the line at an address, to be read: 3 into the L1, 2 into the second */
+/* Asks for the line at an address, to be read: 3 into the L1, 2 into the second; no fault where no memory is. isa.c has
+ * the second one. */
 void prefetch(Emit *e, V at, int near);
+void isa_prefetch(Llvm *l, LLVMBuilderRef b, V at, unsigned near);
 
 /* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */
 typedef enum MathFn {

@@ -187,8 +187,8 @@ matmul_lines(const Mat *m, const GemmParams *p)
 int64_t
 matmul_steps(const Mat *m, const GemmParams *p)
 {
-	/* beside a task's rows L2 holds the next panel, too, where it is asked for */
-	enum { LONG = 4096, LONG_TWO = 2048, STEPS = 1024, SUMS = 256 << 10 };
+	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
+	int64_t most = p->next ? LONG / 2 : LONG; /* L2 holds two panels then, beside a task's rows */
 	bool fits = matmul_block(m, p) * m->n <= SUMS;
 	int lines = matmul_lines(m, p);
 
@@ -196,7 +196,7 @@ matmul_steps(const Mat *m, const GemmParams *p)
 		return m->k < OWN_STEPS ? m->k : OWN_STEPS;
 	if (lines)
 		return lines;
-	return p->engine == ENGINE_FMA && m->k > (p->next ? LONG_TWO : LONG) && fits ? STEPS : m->k;
+	return p->engine == ENGINE_FMA && m->k > most && fits ? STEPS : m->k;
 }
 
 int64_t

@@ -60,7 +60,8 @@ typedef struct PlanCx {
 } PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp +
- * q*bq + k*bk + j]. Strides in bytes, in a block of int64: */
+ * q*bq + k*bk + j]. Strides in bytes, in a block of int64; S_NEXT: where what the call asks for (GemmParams.share)
+ * begins: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_NEXT, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). accumulate: 0: C is written; GOES_ON: the sum
  * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
@@ -194,12 +195,11 @@ int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
 /* What kernels of several products share (tiles.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
 V strides_of_constants(Emit *e, const int64_t st[S_COUNT]); /* the same of constants */
-/* Where the microkernel's next call begins to ask for what GemmParams.share is a part of. */
-void strides_next(Emit *e, V strides, V at);
-/* GemmParams.share of p where the tiles of `rows` rows ask for all of a panel between them. */
-int panel_share(const GemmParams *p, int64_t rows);
-/* What the tile at row `lo` asks for in `steps` steps, of the panel at `next`. */
-V panel_part(Emit *e, const GemmParams *p, V next, V lo, int64_t steps);
+/* p with the share of each step, where tiles of `rows` rows ask for all of the next panel between them. */
+GemmParams panel_shared(const GemmParams *p, int64_t rows);
+/* Tells the microkernel's next call, of the tile at row `lo` and `steps` steps, its part of the panel at `next`;
+ * nothing where p has no share. */
+void panel_next(Emit *e, const GemmParams *p, V strides, V next, V lo, int64_t steps);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };

@@ -169,10 +169,10 @@ panel_at(Emit *e, const Product *x, V kb, V k, int64_t steps)
 	return mem_at(e, &panel, k);
 }
 
-/* Tells the microkernel what the tile at row `lo` of the block asks for while it goes over `steps` steps of panel kb of
- * [kb0, kb1) from step k on: its part of the panel that follows; behind the last the first one's from step `then`. */
+/* panel_next for `steps` steps of panel kb of [kb0, kb1) from step k on: the panel that follows; behind the last the
+ * first one, from step `then`. */
 static void
-next_panel(Emit *e, const Product *x, V strides, V kb, V kb0, V kb1, V k, V then, int64_t steps, V lo)
+panel_after(Emit *e, const Product *x, V strides, V kb, V kb0, V kb1, V k, V then, int64_t steps, V lo)
 {
 	if (!x->p->share)
 		return;
@@ -180,7 +180,7 @@ next_panel(Emit *e, const Product *x, V strides, V kb, V kb0, V kb1, V k, V then
 	V panel = LLVMBuildSelect(here(e), is_last, kb0, after, ""),
 	  at = LLVMBuildSelect(here(e), is_last, then, k, "");
 
-	strides_next(e, strides, panel_part(e, x->p, panel_at(e, x, panel, at, steps), lo, steps));
+	panel_next(e, x->p, strides, panel_at(e, x, panel, at, steps), lo, steps);
 }
 
 /* A copied operand's rows that lie together, number beside number: those of a register tile, so that its steps follow
@@ -279,7 +279,7 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V s
 				V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
 				  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
 
-				next_panel(e, x, strides, kb, kb0, kb1, k0, i_add_k(e, k0, steps), steps, lo);
+				panel_after(e, x, strides, kb, kb0, kb1, k0, i_add_k(e, k0, steps), steps, lo);
 				tile_call(e, tiles, count, kb, x->npanel, from, panel, mem_at(e, sums, lo, kb), NULL,
 				          NULL, strides, more);
 			}
@@ -349,7 +349,7 @@ panel_tiles(Emit *e, Epilogue *epi, Product *x, const Tiles *tiles, const RowCop
 	if (x->m.k <= SHORT)
 		fetched.column = i_add_k(e, column, nr);
 	epilogue_fetch(e, epi, &fetched, nr < n ? nr : n);
-	next_panel(e, x, strides, kb, x->kb0, x->kb1, k64(e, last), k64(e, 0), x->m.k - last, r.lo);
+	panel_after(e, x, strides, kb, x->kb0, x->kb1, k64(e, last), k64(e, 0), x->m.k - last, r.lo);
 	tile_call(e, tiles, r.count, kb, x->npanel, a, panel, to, NULL, NULL, strides, k64(e, last > 0));
 	epilogue_tile(e, epi, &et);
 	rows_close(e, &r, epi, &et, &at_block);
@@ -363,11 +363,10 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	bool transposed = attr_bool(op, A_ta), ta = transposed && !engine_of(p)->side_by_side, fresh, tile;
 	int64_t nr = x.nr, n = x.m.n, steps = matmul_steps(&x.m, p), last = (x.m.k - 1) / steps * steps;
 	bool blocks = last > 0; /* of the sum */
-	GemmParams shared = *p;
+	GemmParams shared = panel_shared(p, x.block);
 	Emit e = {0};
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
-	shared.share = panel_share(p, x.block);
 	x.p = p = &shared;
 	if (fresh) {
 		emit_lanes(&e, p->lanes);

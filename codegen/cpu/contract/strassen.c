@@ -434,8 +434,7 @@ task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Ti
 			TILES_CUT(e, r0, count, tiled, rows, p->mr) {
 				V row = tiled ? i_div_k(e, r0, p->mr) : r0;
 
-				if (p->share)
-					strides_next(e, strides, panel_part(e, p, after, r0, h->k));
+				panel_next(e, p, strides, after, r0, h->k);
 				tile_call(e, tiles, count, k64(e, 0), 1, mem_at(e, &a, q, row),
 				          panel, mem_at(e, &m, q, r0), NULL, NULL, strides, NULL);
 			}
@@ -452,12 +451,11 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
           GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
-	GemmParams shared = *p;
+	GemmParams shared = panel_shared(p, h->block);
 	Emit e = {0};
 	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
-	shared.share = panel_share(p, h->block);
 	p = &shared;
 	scratch_check(gc, scratch(gc->g, op, p));
 	if (fresh) {

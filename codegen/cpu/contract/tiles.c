@@ -38,7 +38,7 @@ strides_block(Emit *e, V st[S_COUNT])
 	V slot = slot_new(e, at);
 	LLVMBuilderRef b = e->lv[0].b;
 
-	for (int i = 0; i < S_NEXT; i++) { /* that one tile by tile (strides_next) */
+	for (int i = 0; i < S_NEXT; i++) { /* that one tile by tile (panel_next) */
 		V k = k64(e, i);
 
 		LLVMBuildStore(b, st[i], LLVMBuildInBoundsGEP2(b, e->l->i64, slot, &k, 1, ""));
@@ -64,24 +64,23 @@ strides_of_constants(Emit *e, const int64_t st[S_COUNT])
 	return strides_block(e, v);
 }
 
-void
-strides_next(Emit *e, V strides, V at)
+GemmParams
+panel_shared(const GemmParams *p, int64_t rows)
 {
-	V which = k64(e, S_NEXT);
+	GemmParams r = *p;
+
+	r.share = p->next ? (int)ceil_div(F32((int64_t)p->nv * p->lanes), ceil_div(rows, p->mr)) : 0;
+	return r;
+}
+
+void
+panel_next(Emit *e, const GemmParams *p, V strides, V next, V lo, int64_t steps)
+{
+	if (!p->share)
+		return;
+	V which = k64(e, S_NEXT), at = ptr_at(e, next, i_mul_k(e, i_div_k(e, lo, p->mr), steps * p->share));
 
 	LLVMBuildStore(here(e), at, LLVMBuildInBoundsGEP2(here(e), e->l->i64, strides, &which, 1, ""));
-}
-
-int
-panel_share(const GemmParams *p, int64_t rows)
-{
-	return p->next ? (int)ceil_div(F32((int64_t)p->nv * p->lanes), ceil_div(rows, p->mr)) : 0;
-}
-
-V
-panel_part(Emit *e, const GemmParams *p, V next, V lo, int64_t steps)
-{
-	return ptr_at(e, next, i_mul_k(e, i_div_k(e, lo, p->mr), steps * p->share));
 }
 
 void

@@ -241,9 +241,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	scratch_check(gc, memory.bytes);
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		GemmParams shared = *p;
-
-		shared.share = panel_share(p, most);
+		GemmParams shared = panel_shared(p, most);
 		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
 		                         (Steps){4, F32(nr)});
 		V from = c->src < 0 ? NULL : buffer(&e, c->src);
@@ -273,9 +271,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 					  next = mem_at(&e, &B, i_rem_k(&e, i_add_k(&e, point, 1), s->points), kb);
 
 					TILES(&e, lo, count, rows, p->mr) {
-						if (shared.share)
-							strides_next(&e, strides,
-							             panel_part(&e, &shared, next, lo, s->C));
+						panel_next(&e, &shared, strides, next, lo, s->C);
 						tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
 						          panel, mem_at(&e, &m, point, lo), NULL, NULL, strides, NULL);
 					}

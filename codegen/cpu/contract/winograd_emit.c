@@ -18,9 +18,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		GemmParams shared = *p;
-
-		shared.share = panel_share(p, s->rows < block ? s->rows : block);
+		GemmParams shared = panel_shared(p, s->rows < block ? s->rows : block);
 		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
 		                         (Steps){4, F32(nr)});
 		/* [point][row][channel], [point][panel], [point][row][panel] */
@@ -44,8 +42,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 				V panel = mem_at(&e, &B, point, kb), next = mem_at(&e, &B, point, i_add_k(&e, kb, 1));
 
 				TILES(&e, lo, count, i_sub(&e, hi0, lo0), p->mr) {
-					if (shared.share)
-						strides_next(&e, strides, panel_part(&e, &shared, next, lo, s->C));
+					panel_next(&e, &shared, strides, next, lo, s->C);
 					lo = i_add(&e, lo0, lo);
 					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo), panel,
 					          mem_at(&e, &C, point, lo, kb), NULL, NULL, strides, NULL);

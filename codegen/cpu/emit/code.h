@@ -37,8 +37,6 @@ void code_fi(Code *c, CodeIf *i);
 /* isa.c: instructions that not every machine has. */
 /* A tile instruction by the name of its intrinsic; tile numbers are constants of 8 bits. */
 void isa_tile(Llvm *l, LLVMBuilderRef b, const char *name, V *args, int n);
-/* Asks for a line, to L1 (level 3) or L2 (2); where there is no such memory, that is no fault. */
-void isa_prefetch(Llvm *l, LLVMBuilderRef b, V at, unsigned level);
 /* f16 lanes, each rounded once: a * x + sum, all of them 32-bit elements that hold two. */
 V isa_fma_f16(Code *c, V a, V x, V sum);
 #endif

@@ -30,12 +30,12 @@ emulated(Llvm *l, LLVMBuilderRef b, const char *name, const V *args, int n)
 }
 
 void
-isa_prefetch(Llvm *l, LLVMBuilderRef b, V at, unsigned level)
+isa_prefetch(Llvm *l, LLVMBuilderRef b, V at, unsigned near)
 {
 	T t[4] = {l->ptr, l->i32, l->i32, l->i32};
 	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13);
 	V f = LLVMGetIntrinsicDeclaration(l->mod, id, t, 1);
-	V args[4] = {at, LLVMConstInt(l->i32, 0, 0), LLVMConstInt(l->i32, level, 0), LLVMConstInt(l->i32, 1, 0)};
+	V args[4] = {at, LLVMConstInt(l->i32, 0, 0), LLVMConstInt(l->i32, near, 0), LLVMConstInt(l->i32, 1, 0)};
 
 	LLVMBuildCall2(b, LLVMIntrinsicGetType(l->cx, id, t, 1), f, args, 4, "");
 }

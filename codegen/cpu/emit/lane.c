@@ -558,10 +558,7 @@ intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V
 void
 prefetch(Emit *e, V at, int near)
 {
-	V args[4] = {at, LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, (unsigned)near, 0),
-	             LLVMConstInt(e->l->i32, 1, 0)};
-
-	intrinsic(e, here(e), "llvm.prefetch", (T[]){e->l->ptr}, 1, args, 4);
+	isa_prefetch(e->l, here(e), at, (unsigned)near);
 }
 
 /* ---------------------------------------------------------------- indices */
