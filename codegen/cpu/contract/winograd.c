@@ -28,7 +28,7 @@ pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = winograd_split(g, op, p);
 
-	return s.th * s.tw * s.split;
+	return s.tiles * s.split;
 }
 
 /* Of the workspace, with the weights that may be kept. */
@@ -67,7 +67,7 @@ loads(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	Shape s = winograd_shape(g, op, p);
 
-	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)s.points / (s.tile * s.tile);
+	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)s.points / s.tile;
 }
 
 static double
@@ -83,15 +83,15 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
 }
 
-/* Products of a tap and a number of the image, of which `in` stand in a row, for all `out` of its results. */
+/* Products of a tap and a pixel of a row or column of the image, for all of its results. */
 static int64_t
-taps_inside(const Shape *s, int64_t out, int64_t in)
+taps_inside(const Side *s)
 {
 	int64_t n = 0;
 
-	for (int64_t i = 0; i < out; i++)
-		for (int64_t at = i - s->pad, end = at + s->side; at < end; at++)
-			n += at >= 0 && at < in;
+	for (int64_t i = 0; i < s->out; i++)
+		for (int64_t at = i - s->pad, end = at + s->taps; at < end; at++)
+			n += at >= 0 && at < s->in;
 	return n;
 }
 
@@ -102,9 +102,9 @@ static double
 direct_work(const Shape *s, bool pairs)
 {
 	enum { FULL = 8 };
-	bool all = pairs || s->tile < TILE_MOST || s->n.n < FULL;
-	double taps = all ? (double)(s->side * s->side * s->OH * s->OW)
-	                  : (double)(taps_inside(s, s->OH, s->H) * taps_inside(s, s->OW, s->W));
+	bool all = pairs || s->tile < TILE_MOST * TILE_MOST || s->n.n < FULL;
+	double taps = all ? (double)(s->taps * s->side[0].out * s->side[1].out)
+	                  : (double)(taps_inside(&s->side[0]) * taps_inside(&s->side[1]));
 
 	return 2.0 * taps * (double)s->n.n * (double)(s->C * s->K);
 }
@@ -226,7 +226,7 @@ work_beside(const Graph *g, const Op *op, const GemmParams *p, const GemmParams 
 {
 	if (engine_pairs(best))
 		return 2 * work_and_memory(g, op, p);
-	return winograd_shape(g, op, p).side > 3 ? work_and_memory(g, op, p) : work(g, op, p);
+	return winograd_shape(g, op, p).taps > 9 ? work_and_memory(g, op, p) : work(g, op, p);
 }
 
 /* It must promise a fifth of the time. */
@@ -258,7 +258,8 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 	Shape s = winograd_shape(g, op, p);
 
 	return arena_printf(g->arena, "Winograd F(%dx%d, %dx%d): %.2f of the direct work with its transforms, "
-	                              "%.1f MiB of workspace", s.tile, s.tile, s.side, s.side,
+	                              "%.1f MiB of workspace",
+		s.side[0].tile, s.side[1].tile, s.side[0].taps, s.side[1].taps,
 		work(g, op, p) / direct_work(&s, false), (double)all_bytes(g, op, p) / 1048576);
 }
 

@@ -4,35 +4,45 @@
 #include "algo.h"
 
 enum { SPAN = 6, POINTS = SPAN * SPAN, SHORT_SPAN = 4, PLANE_CHUNK = 2048, IMAGES = 4, SOURCES = 8, AHEAD = 4 };
-enum { TILE_MOST = 4, SIDE_MOST = 5 };
+enum { TILE_MOST = 4, TAPS_MOST = 5 };
 enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
+
+/* Transforms of one dimension: overlapping pixels, taps, and a gradient's pixels to points; points to pixels, and to a
+ * gradient's taps. */
+typedef enum Way { DATA, WEIGHTS, GRADIENT, PIXELS, TAPS, WAYS } Way;
+typedef void Transform(Emit *e, const V *in, V *out);
+
+/* Rows, [0], or columns, [1], of the image and of the filter, and how they are cut into tiles. */
+typedef struct Side {
+	int64_t in, out, pad; /* pixels that are cut into overlapping tiles, that are made in tiles; before the first one */
+	int taps, tile, span; /* of the filter, a tile's pixels and points */
+	int64_t tiles;
+	Transform *const *by; /* Way */
+} Side;
 
 typedef struct Shape {
 	Axis n; /* images */
-	/* what is cut into overlapping tiles, channels that are summed over (of the input, for the weights'
-	 * gradient) */
-	int64_t H, W, C;
-	int64_t OH, OW, K;   /* what is made in tiles (the output's gradient, for the weights') */
-	int side, tile;      /* of the filter, 3 or 5; of a tile, 4 or 2 pixels */
-	int span, points;    /* points of a row, SPAN or SHORT_SPAN; in all */
-	int64_t pad, th, tw; /* of the overlapping tiles, rows and columns of tiles */
-	int64_t rows;        /* of the products, of a full batch */
+	int64_t C, K; /* channels that are summed over (of the input, for the weights' gradient); of what is made in tiles */
+	Side side[2];
+	int taps, tile, points; /* of both sides: the filter's taps, a tile's pixels and points */
+	int64_t tiles;
+	int64_t rows;           /* of the products, of a full batch */
 	bool transposed;         /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
 	/* type of the elements in the buffer of weights; what they are rounded to, DT_none: nothing */
 	DType weights, rounded;
 	/* bands_emit: images of a block, tasks of a tile, each a block (1: one task has all); tiles of a task */
-	int64_t block, split, tiles;
+	int64_t block, split, together;
 	int w; /* lanes */
 } Shape;
 
 /* ---- winograd_points.c: transforms of one dimension, and of two */
-typedef void Transform(Emit *e, const V *in, V *out);
-Transform winograd_data, winograd_weights, winograd_pixels, winograd_gradient, winograd_taps; /* of 3x3 filters */
-Transform winograd_weights5, winograd_pixels2, winograd_gradient2, winograd_taps5; /* of 5x5, in tiles of 2x2 */
-Transform winograd_data4, winograd_weights4, winograd_pixels4; /* of 3x3, in tiles of 2x2, SHORT_SPAN points a row */
-/* n x n elements to m x m. */
-void winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out);
+/* Of filters of so many taps to so many points, by Way; NULL: there are none. */
+Transform *const *winograd_transforms(int taps, int span);
+/* Elements that a transform takes. */
+int winograd_taken(const Side *s, Way way);
+/* Elements of a tile or a filter, row by row, through one transform over columns and one over rows. */
+void winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out);
 
 /* ---- winograd_shape.c: what follows from the group's shape, its parameters and the machine */
 /* Without what winograd_split adds for a kernel that is emitted. */
@@ -55,9 +65,9 @@ int64_t winograd_block_tiles(const Graph *g, const Shape *s, const GemmParams *p
 
 /* ---- winograd_tiles.c: operands to the points */
 typedef struct Cut {
-	int64_t H, W, C, pad;
-	int size;
-	Transform *f;
+	int64_t C;
+	int64_t in[2], pad[2]; /* pixels of each side; before the first one */
+	Way way;               /* DATA or GRADIENT */
 	int src; /* buffer of f32; -1: the kernel makes `made`, or widens it */
 	Val made;
 	int dst;
@@ -68,6 +78,8 @@ typedef struct Cut {
 
 /* The buffers that v, of the group's own, is computed from, into c. */
 void winograd_sources(GroupCx *gc, Cut *c, Val v, int depth);
+/* Row and column of a tile. */
+void winograd_tile(Emit *e, const Shape *s, V tile, V at[2]);
 /* Elements [lo, hi) of the planes of one tile to `out`, `point` bytes from point to point; from NULL: the kernel makes
  * them. */
 void winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point);

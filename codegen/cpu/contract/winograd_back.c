@@ -22,25 +22,24 @@ pixel_index(Emit *e, void *cx, V row, Ix *ix)
 
 /* Rows or columns of a tile that are pixels. */
 static V
-valid(Emit *e, const Shape *s, V tile, int64_t side)
+valid(Emit *e, const Side *s, V tile)
 {
 	V whole = k64(e, s->tile);
 
-	return side % s->tile ? i_min(e, whole, i_sub(e, k64(e, side), i_mul(e, tile, whole))) : whole;
+	return s->out % s->tile ? i_min(e, whole, i_sub(e, k64(e, s->out), i_mul(e, tile, whole))) : whole;
 }
 
 V
 winograd_piece_pixels(Emit *e, void *cx, V piece)
 {
 	const Shape *s = cx;
-	V tile = i_div_k(e, piece, s->split), images = extent(e, s->n);
+	V tile = i_div_k(e, piece, s->split), images = extent(e, s->n), at[2];
 
 	if (s->split > 1)
 		images = i_min(e, k64(e, s->block),
 		               i_sub(e, images, i_mul_k(e, i_rem_k(e, piece, s->split), s->block)));
-	return i_mul(e,
-	             i_mul(e, valid(e, s, i_div_k(e, tile, s->tw), s->OH), valid(e, s, i_rem_k(e, tile, s->tw), s->OW)),
-	             images);
+	winograd_tile(e, s, tile, at);
+	return i_mul(e, i_mul(e, valid(e, &s->side[0], at[0]), valid(e, &s->side[1], at[1])), images);
 }
 
 /* What a tile is transformed back from, and into. */
@@ -69,7 +68,7 @@ pixel_at(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, in
 		to.axis[1].step = t->images;
 		return mem_at(e, &to, k64(e, y), k64(e, x), image, c);
 	}
-	to = mem_axes(e, b->out, OF(s->OW), BY(0), BY(F32(s->K)), BY(4), BY(4));
+	to = mem_axes(e, b->out, OF(s->side[1].out), BY(0), BY(F32(s->K)), BY(4), BY(4));
 	to.axis[1].step = i_mul_k(e, extent(e, s->n), F32(s->K));
 	to = mem_fix(e, &to, i_add_k(e, t->h, y), i_add_k(e, t->w, x));
 	to = mem_fix(e, &to, i_add(e, t->first, image));
@@ -90,11 +89,9 @@ image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, 
 
 		for (int i = 0; i < s->points; i++)
 			m[i] = vec_load(e, mem_at(e, &from, k64(e, i)), NULL);
-		Transform *back = s->span < SPAN ? winograd_pixels4 : s->side == 3 ? winograd_pixels : winograd_pixels2;
-
-		winograd_square(e, back, s->span, s->tile, m, y);
-		for (int i = 0; i < s->tile; i++)
-			for (int j = 0; j < s->tile; j++) {
+		winograd_both(e, s, PIXELS, m, y);
+		for (int i = 0; i < s->side[0].tile; i++)
+			for (int j = 0; j < s->side[1].tile; j++) {
 				V a = mask[0][i], f = mask[1][j],
 				  both = a && f ? LLVMBuildAnd(here(e), a, f, "")
 				         : a    ? a
@@ -102,7 +99,7 @@ image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, 
 				  some = both ? splat(e, both) : NULL;
 
 				some = some && tail ? mask_and(e, some, tail) : tail ? tail : some;
-				vec_store(e, pixel_at(e, s, b, nr, t, i, j, image, c), y[i * s->tile + j], some);
+				vec_store(e, pixel_at(e, s, b, nr, t, i, j, image, c), y[i * s->side[1].tile + j], some);
 			}
 	}
 }
@@ -115,16 +112,16 @@ turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Bac
 	V column = i_mul_k(e, b->kb, nr), columns = i_min(e, k64(e, nr), i_sub(e, k64(e, s->K), column)),
 	  mask[2][TILE_MOST];
 	Pixels t = {.column = column,
-	            .height = valid(e, s, b->tile[0], s->OH),
-	            .width = valid(e, s, b->tile[1], s->OW),
-	            .h = i_mul_k(e, b->tile[0], s->tile),
-	            .w = i_mul_k(e, b->tile[1], s->tile)};
+	            .height = valid(e, &s->side[0], b->tile[0]),
+	            .width = valid(e, &s->side[1], b->tile[1]),
+	            .h = i_mul_k(e, b->tile[0], s->side[0].tile),
+	            .w = i_mul_k(e, b->tile[1], s->side[1].tile)};
 
-	for (int i = 0; i < s->tile; i++)
-		for (int side = 0; side < 2; side++)
-			mask[side][i] = (side ? s->OW : s->OH) % s->tile
-			                ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), side ? t.width : t.height, "")
-			                : NULL;
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < s->side[k].tile; i++)
+			mask[k][i] = s->side[k].out % s->side[k].tile
+			             ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), k ? t.width : t.height, "")
+			             : NULL;
 	LOOP(e, first, b->first, b->last, IMAGES) {
 		V images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
 
@@ -162,13 +159,12 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 		bool tile;
 		/* [row][panel] of the first point */
 		Mem products = mem_axes(&e, buffer(&e, src), BY(F32(s->K)), BY(F32(nr)));
-		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile), n = extent(&e, s->n);
+		V out = epilogue_raw(&e, epi, s->tile * IMAGES, nr, &tile), n = extent(&e, s->n);
 
 		TASKS(&e, t) {
 			V at = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
 			V from = mem_at(&e, &products, i_mul(&e, at, n), kb);
-			Back b = {.tile = {i_div_k(&e, at, s->tw), i_rem_k(&e, at, s->tw)},
-			          .kb = kb,
+			Back b = {.kb = kb,
 			          .piece = at,
 			          .start = k64(&e, 0),
 			          .first = k64(&e, 0),
@@ -177,10 +173,11 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 			          .raw_tile = tile,
 			          .from = mem_axes(&e, from, BY(F32(s->K)), BY(4), BY(winograd_point(s->rows * s->K)))};
 
+			winograd_tile(&e, s, at, b.tile);
 			turn_back(&e, s, p, epi, &b);
 		}
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * npanel, .mul = 0, .div = 1, .grain = 1}, fresh,
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->tiles * npanel, .mul = 0, .div = 1, .grain = 1}, fresh,
 	           false);
 }
 
@@ -198,9 +195,9 @@ band_open(Emit *e, const Shape *s, V t, Band *r)
 	V n = extent(e, s->n), most = k64(e, s->block);
 
 	*r = (Band){.place = i_div_k(e, t, s->split), .count = k64(e, 1)};
-	if (s->tiles > 1) {
-		r->place = i_mul_k(e, t, s->tiles);
-		r->count = i_min(e, k64(e, s->tiles), i_sub(e, k64(e, s->th * s->tw), r->place));
+	if (s->together > 1) {
+		r->place = i_mul_k(e, t, s->together);
+		r->count = i_min(e, k64(e, s->together), i_sub(e, k64(e, s->tiles), r->place));
 	}
 	r->start = i_mul(e, i_rem_k(e, t, s->split), most);
 	r->first = loop_open(e, r->start, s->split > 1 ? i_min(e, n, i_add(e, r->start, most)) : n, s->block);
@@ -212,13 +209,12 @@ band_open(Emit *e, const Shape *s, V t, Band *r)
 static int
 band_tile(Emit *e, const Shape *s, const Band *b, V t, V at[2], V *piece, V *row)
 {
-	V j = s->tiles > 1 ? loop_open(e, k64(e, 0), b->count, 1) : k64(e, 0), place = i_add(e, b->place, j);
+	V j = s->together > 1 ? loop_open(e, k64(e, 0), b->count, 1) : k64(e, 0), place = i_add(e, b->place, j);
 
-	at[0] = i_div_k(e, place, s->tw);
-	at[1] = i_rem_k(e, place, s->tw);
-	*piece = s->tiles > 1 ? place : t;
+	winograd_tile(e, s, place, at);
+	*piece = s->together > 1 ? place : t;
 	*row = i_mul(e, j, i_sub(e, b->last, b->first));
-	return s->tiles > 1;
+	return s->together > 1;
 }
 
 /* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels, of a block of images
@@ -227,9 +223,9 @@ void
 winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int weights, Epilogue *epi,
                     GraphKernels *gk)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->tiles,
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->together,
 	        vpoint = winograd_point(most * s->C), mpoint = winograd_point(most * nr),
-	        whole = s->tiles > 1 ? s->rows : s->n.n;
+	        whole = s->together > 1 ? s->rows : s->n.n;
 	WinogradRegions memory = winograd_memory(s, p);
 	Emit e = {0};
 	bool fresh, tile;
@@ -250,7 +246,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
 		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(F32(s->C)));
 		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(F32(nr)));
-		V out = epilogue_raw(&e, epi, s->tile * s->tile * IMAGES, nr, &tile);
+		V out = epilogue_raw(&e, epi, s->tile * IMAGES, nr, &tile);
 		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->C),
 		                                                            [S_AK] = 4,
 		                                                            [S_BK] = F32(nr),
@@ -291,5 +287,5 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 			}
 		}
 	}
-	kernel_end(gc, &e, gk, fn, slices_rows(ceil_div(s->th * s->tw, s->tiles) * s->split, npanel), fresh, false);
+	kernel_end(gc, &e, gk, fn, slices_rows(ceil_div(s->tiles, s->together) * s->split, npanel), fresh, false);
 }

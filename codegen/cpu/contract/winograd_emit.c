@@ -26,7 +26,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
-		V rows = i_mul_k(&e, extent(&e, s->n), s->th * s->tw);
+		V rows = i_mul_k(&e, extent(&e, s->n), s->tiles);
 		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->C),
 		                                                            [S_AK] = 4,
 		                                                            [S_BK] = F32(nr),
@@ -74,7 +74,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(F32(s->K)), BY(F32(nr)));
-		V rows = i_mul_k(&e, extent(&e, s->n), s->th * s->tw);
+		V rows = i_mul_k(&e, extent(&e, s->n), s->tiles);
 		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = 4,
 		                                                            [S_AK] = F32(s->C),
 		                                                            [S_BK] = F32(s->K),
@@ -100,7 +100,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->points * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
-/* The gradients of the taps from those at 36 points. */
+/* The gradients of the taps from those at the points. */
 static void
 taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 {
@@ -118,16 +118,16 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 		ahead.start = k64(&e, F32(AHEAD * e.W));
 		LOOP(&e, t, lo, hi, e.W) {
-			V m[POINTS], g[SIDE_MOST * SIDE_MOST];
+			V m[POINTS], g[TAPS_MOST * TAPS_MOST];
 
-			for (int i = 0; i < POINTS; i++) {
+			for (int i = 0; i < s->points; i++) {
 				m[i] = vec_load(&e, mem_at(&e, &from, k64(&e, i), t), NULL);
 				prefetch(&e, mem_at(&e, &ahead, k64(&e, i), t), 2);
 			}
 			V tail = all % e.W ? mask_below(&e, i_sub(&e, k64(&e, all), t)) : NULL;
 
-			winograd_square(&e, s->side == 3 ? winograd_taps : winograd_taps5, SPAN, s->side, m, g);
-			for (int i = 0; i < s->side * s->side; i++)
+			winograd_both(&e, s, TAPS, m, g);
+			for (int i = 0; i < s->taps; i++)
 				vec_store(&e, mem_at(&e, &to, k64(&e, i), t), g[i], tail);
 		}
 	}
@@ -139,12 +139,10 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 {
 	Shape s = winograd_split(gc->g, op, p);
 	bool half = gemm_half(gc->g, op) != DT_none;
-	Cut cut = {.H = s.H,
-	           .W = s.W,
+	Cut cut = {.in = {s.side[0].in, s.side[1].in},
 	           .C = s.C,
-	           .pad = s.pad,
-	           .size = s.span,
-	           .f = s.span < SPAN ? winograd_data4 : winograd_data,
+	           .pad = {s.side[0].pad, s.side[1].pad},
+	           .way = DATA,
 	           .src = half ? -1 : abuf,
 	           .made = op->in[0],
 	           .part = "tiles"};
@@ -178,11 +176,9 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	}
 	if (s.dw) {
 		winograd_tiles_emit(gc, &s,
-		                    &(Cut){.H = s.OH,
-		                           .W = s.OW,
+		                    &(Cut){.in = {s.side[0].out, s.side[1].out},
 		                           .C = s.K,
-		                           .size = s.tile,
-		                           .f = s.side == 3 ? winograd_gradient : winograd_gradient2,
+		                           .way = GRADIENT,
 		                           .src = half ? -1 : bbuf,
 		                           .made = op->in[1],
 		                           .dst = ws[2],

@@ -36,8 +36,8 @@ sub(Emit *e, V a, V b)
 }
 
 /* Six pixels to six points: B^T. */
-void
-winograd_data(Emit *e, const V *d, V *r)
+static void
+to_data(Emit *e, const V *d, V *r)
 {
 	V even1 = fma_k(e, d[2], -Q2, d[4]), odd1 = fma_k(e, d[1], -Q2, d[3]), even2 = fma_k(e, d[2], -Q1, d[4]),
 	  odd2 = fma_k(e, d[1], -Q1, d[3]);
@@ -51,8 +51,8 @@ winograd_data(Emit *e, const V *d, V *r)
 }
 
 /* Three taps to six points: G. */
-void
-winograd_weights(Emit *e, const V *g, V *r)
+static void
+to_weights(Emit *e, const V *g, V *r)
 {
 	V even1 = times(e, fma_k(e, g[2], Q1, g[0]), SCALE1), even2 = times(e, fma_k(e, g[2], Q2, g[0]), SCALE2);
 
@@ -65,8 +65,8 @@ winograd_weights(Emit *e, const V *g, V *r)
 }
 
 /* Five taps. */
-void
-winograd_weights5(Emit *e, const V *g, V *r)
+static void
+to_weights5(Emit *e, const V *g, V *r)
 {
 	V even1 = fma_k(e, fma_k(e, g[4], Q1, g[2]), Q1, g[0]), even2 = fma_k(e, fma_k(e, g[4], Q2, g[2]), Q2, g[0]),
 	  odd1 = fma_k(e, g[3], Q1, g[1]), odd2 = fma_k(e, g[3], Q2, g[1]);
@@ -82,8 +82,8 @@ winograd_weights5(Emit *e, const V *g, V *r)
 }
 
 /* Six points to four pixels: A^T. */
-void
-winograd_pixels(Emit *e, const V *m, V *y)
+static void
+to_pixels(Emit *e, const V *m, V *y)
 {
 	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
 
@@ -94,16 +94,16 @@ winograd_pixels(Emit *e, const V *m, V *y)
 }
 
 /* To two. */
-void
-winograd_pixels2(Emit *e, const V *m, V *y)
+static void
+to_pixels2(Emit *e, const V *m, V *y)
 {
 	y[0] = add(e, add(e, m[0], add(e, m[1], m[2])), add(e, m[3], m[4]));
 	y[1] = fma_k(e, sub(e, m[1], m[2]), P1, fma_k(e, sub(e, m[3], m[4]), P2, m[5]));
 }
 
 /* Four pixels of a gradient to six points: A. */
-void
-winograd_gradient(Emit *e, const V *y, V *r)
+static void
+to_gradient(Emit *e, const V *y, V *r)
 {
 	V even1 = fma_k(e, y[2], Q1, y[0]), odd1 = times(e, fma_k(e, y[3], Q1, y[1]), P1),
 	  even2 = fma_k(e, y[2], Q2, y[0]), odd2 = times(e, fma_k(e, y[3], Q2, y[1]), P2);
@@ -117,8 +117,8 @@ winograd_gradient(Emit *e, const V *y, V *r)
 }
 
 /* Two pixels. */
-void
-winograd_gradient2(Emit *e, const V *y, V *r)
+static void
+to_gradient2(Emit *e, const V *y, V *r)
 {
 	r[0] = y[0];
 	r[1] = fma_k(e, y[1], P1, y[0]);
@@ -129,8 +129,8 @@ winograd_gradient2(Emit *e, const V *y, V *r)
 }
 
 /* Six points to the gradients of three taps: G^T. */
-void
-winograd_taps(Emit *e, const V *m, V *g)
+static void
+to_taps(Emit *e, const V *m, V *g)
 {
 	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
 
@@ -140,8 +140,8 @@ winograd_taps(Emit *e, const V *m, V *g)
 }
 
 /* Of five. */
-void
-winograd_taps5(Emit *e, const V *m, V *g)
+static void
+to_taps5(Emit *e, const V *m, V *g)
 {
 	V s1 = times(e, add(e, m[1], m[2]), SCALE1), d1 = times(e, sub(e, m[1], m[2]), SCALE1 * P1),
 	  s2 = times(e, add(e, m[3], m[4]), SCALE2), d2 = times(e, sub(e, m[3], m[4]), SCALE2 * P2);
@@ -154,8 +154,8 @@ winograd_taps5(Emit *e, const V *m, V *g)
 }
 
 /* Filters of three taps in tiles of two pixels, at 0, +-1 and infinity: four pixels to four points. */
-void
-winograd_data4(Emit *e, const V *d, V *r)
+static void
+to_data4(Emit *e, const V *d, V *r)
 {
 	r[0] = sub(e, d[0], d[2]);
 	r[1] = add(e, d[1], d[2]);
@@ -164,8 +164,8 @@ winograd_data4(Emit *e, const V *d, V *r)
 }
 
 /* Three taps to four points. */
-void
-winograd_weights4(Emit *e, const V *g, V *r)
+static void
+to_weights4(Emit *e, const V *g, V *r)
 {
 	V even = times(e, add(e, g[0], g[2]), 0.5);
 
@@ -176,26 +176,54 @@ winograd_weights4(Emit *e, const V *g, V *r)
 }
 
 /* Four points to two pixels. */
-void
-winograd_pixels4(Emit *e, const V *m, V *y)
+static void
+to_pixels4(Emit *e, const V *m, V *y)
 {
 	y[0] = add(e, m[0], add(e, m[1], m[2]));
 	y[1] = sub(e, sub(e, m[1], m[2]), m[3]);
 }
 
-/* n x n elements to m x m: f over columns, then over rows. */
-void
-winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out)
+Transform *const *
+winograd_transforms(int taps, int span)
 {
-	V half[SPAN * SPAN], column[SPAN], r[SPAN];
+	static const struct { int taps, span; Transform *by[WAYS]; } rows[] = {
+		{3, SPAN, {to_data, to_weights, to_gradient, to_pixels, to_taps}},
+		{5, SPAN, {to_data, to_weights5, to_gradient2, to_pixels2, to_taps5}},
+		{3, SHORT_SPAN, {[DATA] = to_data4, [WEIGHTS] = to_weights4, [PIXELS] = to_pixels4}},
+	};
 
-	for (int j = 0; j < n; j++) {
-		for (int i = 0; i < n; i++)
-			column[i] = in[i * n + j];
-		f(e, column, r);
-		for (int i = 0; i < m; i++)
-			half[i * n + j] = r[i];
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		if (rows[i].taps == taps && rows[i].span == span)
+			return rows[i].by;
+	return NULL;
+}
+
+int
+winograd_taken(const Side *s, Way way)
+{
+	return way == WEIGHTS ? s->taps : way == GRADIENT ? s->tile : s->span;
+}
+
+static int
+made(const Side *s, Way way)
+{
+	return way == PIXELS ? s->tile : way == TAPS ? s->taps : s->span;
+}
+
+void
+winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out)
+{
+	const Side *rows = &s->side[0], *columns = &s->side[1];
+	int n[2] = {winograd_taken(rows, way), winograd_taken(columns, way)}, m[2] = {made(rows, way), made(columns, way)};
+	V half[POINTS], column[SPAN], r[SPAN];
+
+	for (int j = 0; j < n[1]; j++) {
+		for (int i = 0; i < n[0]; i++)
+			column[i] = in[i * n[1] + j];
+		rows->by[way](e, column, r);
+		for (int i = 0; i < m[0]; i++)
+			half[i * n[1] + j] = r[i];
 	}
-	for (int i = 0; i < m; i++)
-		f(e, half + i * n, out + i * m);
+	for (int i = 0; i < m[0]; i++)
+		columns->by[way](e, half + i * n[1], out + i * m[1]);
 }

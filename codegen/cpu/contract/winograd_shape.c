@@ -3,13 +3,22 @@
  * In: the group's contraction, its parameters.   Out: Shape; bytes between points; images and tiles of a block. */
 #include "winograd.h"
 
+static Side
+side_of(int64_t in, int64_t out, int taps, int64_t pad, int span)
+{
+	Side s = {.in = in, .out = out, .pad = pad, .taps = taps, .tile = span + 1 - taps, .span = span};
+
+	s.tiles = ceil_div(out, s.tile);
+	s.by = winograd_transforms(taps, span);
+	return s;
+}
+
 Shape
 winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	Window at = window_of(g, op);
-	Shape s = {.side = (int)at.k[0],
-	           .weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype,
+	Shape s = {.weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype,
 	           .dw = op->kind == OP_conv2d_dw,
 	           .transposed = op->kind == OP_conv2d_dx};
 
@@ -18,14 +27,15 @@ winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 	if (s.dw)
 		o = val_type(g, op->in[1]);
 	s.n = x->axis[0];
-	s.C = x->axis[1].n, s.H = x->axis[2].n, s.W = x->axis[3].n;
-	s.K = o->axis[1].n, s.OH = o->axis[2].n, s.OW = o->axis[3].n;
-	s.span = p->span ? p->span : SPAN;
-	s.points = s.span * s.span;
-	s.tile = s.span + 1 - s.side;
-	s.pad = s.transposed ? s.side - 1 - at.pad[0] : at.pad[0];
-	s.th = ceil_div(s.OH, s.tile), s.tw = ceil_div(s.OW, s.tile);
-	s.rows = s.th * s.tw * s.n.n;
+	s.C = x->axis[1].n, s.K = o->axis[1].n;
+	for (int i = 0; i < 2; i++)
+		s.side[i] = side_of(x->axis[2 + i].n, o->axis[2 + i].n, (int)at.k[i],
+		                    s.transposed ? at.k[i] - 1 - at.pad[i] : at.pad[i], p->span ? p->span : SPAN);
+	s.taps = s.side[0].taps * s.side[1].taps;
+	s.tile = s.side[0].tile * s.side[1].tile;
+	s.points = s.side[0].span * s.side[1].span;
+	s.tiles = s.side[0].tiles * s.side[1].tiles;
+	s.rows = s.tiles * s.n.n;
 	return s;
 }
 
@@ -68,7 +78,7 @@ int64_t
 winograd_block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
 {
 	enum { TASKS = 8 };
-	int64_t n = s->n.n, all = s->th * s->tw, tiles = block_rows(g, s, p) / n;
+	int64_t n = s->n.n, all = s->tiles, tiles = block_rows(g, s, p) / n;
 
 	if (s->dw || n >= FEWEST || p->blocks)
 		return 1;
@@ -101,7 +111,7 @@ winograd_split(const Graph *g, const Op *op, const GemmParams *p)
 
 	s.block = winograd_block(g, &s, p);
 	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
-	s.tiles = winograd_block_tiles(g, &s, p);
+	s.together = winograd_block_tiles(g, &s, p);
 	s.w = p->lanes;
 	return s;
 }
@@ -122,7 +132,7 @@ WinogradRegions
 winograd_memory(const Shape *s, const GemmParams *p)
 {
 	Layout l = {.unit = 4};
-	int64_t rows = s->block * s->tiles;
+	int64_t rows = s->block * s->together;
 	WinogradRegions r = {0};
 
 	if (!rows)

@@ -11,8 +11,7 @@ enum { DEEPEST = 16 };
 static V
 tap_at(Emit *e, const Shape *s, V from, V at, int i, V tail)
 {
-	int all = s->side * s->side;
-	V tap = i_add_k(e, at, (s->transposed ? all - 1 - i : i) * s->C * s->K), mask = e->mask;
+	V tap = i_add_k(e, at, (s->transposed ? s->taps - 1 - i : i) * s->C * s->K), mask = e->mask;
 
 	e->mask = tail;
 	V g = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
@@ -38,8 +37,7 @@ points_store(Emit *e, const Shape *s, const Part *p, const V *g, V c, V k)
 {
 	V u[POINTS];
 
-	winograd_square(e, s->span < SPAN ? winograd_weights4 : s->side == 3 ? winograd_weights : winograd_weights5,
-	                s->side, s->span, g, u);
+	winograd_both(e, s, WEIGHTS, g, u);
 	e->stream = p->past;
 	for (int i = 0; i < s->points; i++)
 		vec_store(e, mem_at(e, &p->to, k64(e, i), c, k), u[i], NULL);
@@ -52,9 +50,9 @@ panel_rows(Emit *e, const Shape *s, V from, const Part *p)
 {
 	LOOP(e, c, k64(e, 0), i_min(e, k64(e, s->w), p->left), 1) LOOP(e, k, k64(e, 0), p->columns, s->w) {
 		V at = i_add(e, i_mul_k(e, i_add(e, p->c0, c), s->K), i_add(e, p->k0, k));
-		V g[SIDE_MOST * SIDE_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
+		V g[TAPS_MOST * TAPS_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
 
-		for (int i = 0; i < s->side * s->side; i++)
+		for (int i = 0; i < s->taps; i++)
 			g[i] = tap_at(e, s, from, at, i, tail);
 		points_store(e, s, p, g, c, k);
 	}
@@ -65,7 +63,7 @@ panel_rows(Emit *e, const Shape *s, V from, const Part *p)
 static void
 panel_columns(Emit *e, const Shape *s, V from, V tile, const Part *p)
 {
-	int w = s->w, all = s->side * s->side;
+	int w = s->w, all = s->taps;
 	V transpose = transpose_block(e->l, w, false);
 	Mem taps = mem_axes(e, tile, BY(F32(w * w)), BY(F32(w)), BY(4));
 
@@ -83,7 +81,7 @@ panel_columns(Emit *e, const Shape *s, V from, V tile, const Part *p)
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(transpose), transpose, args, 5, "");
 		}
 		LOOP(e, c, k64(e, 0), i_min(e, k64(e, w), p->left), 1) {
-			V g[SIDE_MOST * SIDE_MOST];
+			V g[TAPS_MOST * TAPS_MOST];
 
 			for (int i = 0; i < all; i++)
 				g[i] = vec_load(e, mem_at(e, &taps, k64(e, i), c), NULL);
@@ -109,7 +107,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 		Mem panels = mem_axes(&e, buffer(&e, dst), BY(F32(height * nr)), BY(F32(nr))); /* of the first point */
 
 		if (s->transposed) {
-			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)((s->side * s->side + 1) * w * w)));
+			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)((s->taps + 1) * w * w)));
 			LLVMSetAlignment(tile, 64);
 		}
 		TASKS(&e, t) {
@@ -161,11 +159,20 @@ plane_chunk(const Cut *c)
 	return c->C < PLANE_CHUNK ? PLANE_CHUNK / c->C * c->C : c->C;
 }
 
-/* Is index `first + step * tile` of a side inside for every tile? */
+/* Is pixel i of every tile inside the image? */
 static bool
-always_inside(int64_t first, int64_t tiles, int step, int64_t side)
+always_inside(const Side *s, const Cut *c, int side, int i)
 {
-	return first >= 0 && first + (tiles - 1) * step < side;
+	int64_t first = i - c->pad[side];
+
+	return first >= 0 && first + (s->tiles - 1) * s->tile < c->in[side];
+}
+
+void
+winograd_tile(Emit *e, const Shape *s, V tile, V at[2])
+{
+	at[0] = i_div_k(e, tile, s->side[1].tiles);
+	at[1] = i_rem_k(e, tile, s->side[1].tiles);
 }
 
 /* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), to `out` + a point's distance for each point. */
@@ -174,29 +181,30 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 {
 	V plane = i_mul_k(e, extent(e, s->n), c->C), in[POINTS], r[POINTS], off[POINTS], mask[POINTS],
 	  ok[2][SPAN], pos[2][SPAN], image = NULL, x, tail, before = e->mask;
+	int size[2] = {winograd_taken(&s->side[0], c->way), winograd_taken(&s->side[1], c->way)},
+	    pixels = size[0] * size[1];
 	bool lanes = e->lanes;
 
-	for (int side = 0; side < 2; side++)
-		for (int i = 0; i < c->size; i++) {
-			int64_t length = side ? c->W : c->H;
-			V want = i_add_k(e, i_mul_k(e, tile[side], s->tile), i - c->pad);
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < size[k]; i++) {
+			V want = i_add_k(e, i_mul_k(e, tile[k], s->side[k].tile), i - c->pad[k]);
 
-			pos[side][i] = i_min_k(e, i_max(e, want, k64(e, 0)), length - 1);
-			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, s->tile, length)
-			                      ? NULL
-			                      : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[side][i], "");
+			pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
+			ok[k][i] = always_inside(&s->side[k], c, k, i)
+			                   ? NULL
+			                   : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[k][i], "");
 		}
-	for (int i = 0; i < c->size; i++)
-		for (int j = 0; j < c->size; j++) {
+	for (int i = 0; i < size[0]; i++)
+		for (int j = 0; j < size[1]; j++) {
 			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
 
-			off[i * c->size + j] = i_mul(e, i_add(e, i_mul_k(e, pos[0][i], c->W), pos[1][j]), plane);
-			mask[i * c->size + j] = both ? splat(e, both) : NULL;
+			off[i * size[1] + j] = i_mul(e, i_add(e, i_mul_k(e, pos[0][i], c->in[1]), pos[1][j]), plane);
+			mask[i * size[1] + j] = both ? splat(e, both) : NULL;
 		}
 	if (from) {
 		x = loop_open(e, lo, hi, e->W);
 		tail = tail_of(e, c->C, i_sub(e, hi, x));
-		for (int i = 0; i < c->size * c->size; i++) {
+		for (int i = 0; i < pixels; i++) {
 			V some = mask[i] && tail ? mask_and(e, mask[i], tail) : tail ? tail : mask[i];
 
 			in[i] = vec_load(e, ptr_at(e, from, i_mul_k(e, i_add(e, off[i], x), 4)), some);
@@ -209,9 +217,9 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		x = i_add(e, i_mul_k(e, image, c->C), channel.s);
 		e->lanes = true;
 		e->mask = tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), channel.s));
-		for (int i = 0; i < c->size * c->size; i++) {
+		for (int i = 0; i < pixels; i++) {
 			V v = cell_vec(
-			        e, prologue_at(e, c->made, image, channel, pos[0][i / c->size], pos[1][i % c->size]));
+			        e, prologue_at(e, c->made, image, channel, pos[0][i / size[1]], pos[1][i % size[1]]));
 
 			in[i] = mask[i] ? LLVMBuildSelect(here(e), mask[i], v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
 		}
@@ -223,10 +231,10 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 
 	/* more streams than the CPU follows by itself */
 	for (int k = 0; k < c->nsource; k++)
-		for (int i = 0; i < c->size * c->size; i++)
+		for (int i = 0; i < pixels; i++)
 			prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul_k(e, i_add(e, off[i], next), c->width[k])),
 			         2);
-	winograd_square(e, c->f, c->size, s->span, in, r);
+	winograd_both(e, s, c->way, in, r);
 	for (int i = 0; i < s->points; i++)
 		vec_store(e, mem_at(e, &to, k64(e, i), number), r[i], tail);
 	for (int i = 0; i < (image ? 2 : 1); i++)
@@ -239,7 +247,7 @@ void
 winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 {
 	int64_t full = s->n.n * c->C, chunk = plane_chunk(c), chunks = ceil_div(full, chunk);
-	int64_t point = winograd_point(s->th * s->tw * full);
+	int64_t point = winograd_point(s->tiles * full);
 	Cut with = *c;
 	Emit e = {0};
 	bool fresh;
@@ -257,13 +265,15 @@ winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 
 		to.axis[0].step = plane;
 		TASKS(&e, t) {
-			V tile = i_div_k(&e, t, chunks), at[2] = {i_div_k(&e, tile, s->tw), i_rem_k(&e, tile, s->tw)};
+			V tile = i_div_k(&e, t, chunks), at[2];
+
+			winograd_tile(&e, s, tile, at);
 			V lo = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, chunks), chunk), plane),
 			  hi = i_min(&e, i_add_k(&e, lo, chunk), plane);
 
 			winograd_cut(&e, s, &with, from, at, lo, hi, mem_at(&e, &to, tile, lo), point);
 		}
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh,
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->tiles * chunks, .mul = 0, .div = 1, .grain = 1}, fresh,
 	           false);
 }
