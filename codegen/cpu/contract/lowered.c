@@ -85,7 +85,7 @@ time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *bes
 	double filter = (double)type_bytes(val_type(g, op->in[1])), flops = op_flops(g, op), other;
 	double own = flops / (0.65 * r->products) + (filter + 2 * (double)gathered(g, op, p)) / r->bytes;
 
-	if (best->span)
+	if (best->span == 4)
 		return (fmax(flops / r->products, filter / r->bytes) + 2 * (double)gathered(g, op, p) / r->bytes)
 		       / fmax(best->algo->work(g, op, best) / r->products, (double)gemm_panels(g, op, best) / r->bytes);
 	if (best->algo->work)

@@ -3,21 +3,21 @@
 #define CODEGEN_CPU_WINOGRAD_H
 #include "algo.h"
 
-enum { SPAN = 6, POINTS = SPAN * SPAN, SHORT_SPAN = 4, PLANE_CHUNK = 2048, IMAGES = 4, SOURCES = 8, AHEAD = 4 };
-enum { TILE_MOST = 4, TAPS_MOST = 5 };
+enum { SPAN = 6, SHORT_SPAN = 4, LONG_SPAN = 8, PLANE_CHUNK = 2048, IMAGES = 4, SOURCES = 8, AHEAD = 4 };
+enum { SPAN_MOST = LONG_SPAN, TILE_MOST = SPAN_MOST - 1 }; /* of a side */
+enum { POINTS_MOST = SPAN * SPAN, TAPS_MOST = 25, PIXELS_MOST = 25 }; /* of both */
 enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
 
-/* Transforms of one dimension: overlapping pixels, taps, and a gradient's pixels to points; points to pixels, and to a
- * gradient's taps. */
-typedef enum Way { DATA, WEIGHTS, GRADIENT, PIXELS, TAPS, WAYS } Way;
-typedef void Transform(Emit *e, const V *in, V *out);
+/* Transforms: overlapping pixels, taps, a gradient's pixels to points; points to pixels, and to a gradient's taps. */
+typedef enum Way { DATA, WEIGHTS, GRADIENT, PIXELS, TAPS } Way;
 
-/* Rows, [0], or columns, [1], of the image and of the filter, and how they are cut into tiles. */
+/* Rows, [0], or columns, [1], of the image and of the filter, and how they are cut into tiles. A tile has pixels that
+ * are `step` apart, as the filter's taps are: between them lie those of step - 1 other tiles. Where the filter has one
+ * tap, a tile is one pixel, and one point. */
 typedef struct Side {
 	int64_t in, out, pad; /* pixels that are cut into overlapping tiles, that are made in tiles; before the first one */
 	int taps, tile, span; /* of the filter, a tile's pixels and points */
-	int64_t tiles;
-	Transform *const *by; /* Way */
+	int64_t step, tiles;
 } Side;
 
 typedef struct Shape {
@@ -37,14 +37,14 @@ typedef struct Shape {
 } Shape;
 
 /* ---- winograd_points.c: transforms of one dimension, and of two */
-/* Of filters of so many taps to so many points, by Way; NULL: there are none. */
-Transform *const *winograd_transforms(int taps, int span);
 /* Elements that a transform takes. */
 int winograd_taken(const Side *s, Way way);
 /* Elements of a tile or a filter, row by row, through one transform over columns and one over rows. */
 void winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out);
 
 /* ---- winograd_shape.c: what follows from the group's shape, its parameters and the machine */
+/* The first pixel of a tile. */
+int64_t winograd_first(const Side *s, int64_t tile);
 /* Without what winograd_split adds for a kernel that is emitted. */
 Shape winograd_shape(const Graph *g, const Op *op, const GemmParams *p);
 Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);
@@ -78,8 +78,9 @@ typedef struct Cut {
 
 /* The buffers that v, of the group's own, is computed from, into c. */
 void winograd_sources(GroupCx *gc, Cut *c, Val v, int depth);
-/* Row and column of a tile. */
+/* A tile's number along each side; its first pixel there. */
 void winograd_tile(Emit *e, const Shape *s, V tile, V at[2]);
+V winograd_first_at(Emit *e, const Side *s, V tile);
 /* Elements [lo, hi) of the planes of one tile to `out`, `point` bytes from point to point; from NULL: the kernel makes
  * them. */
 void winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point);

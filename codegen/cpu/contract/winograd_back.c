@@ -6,6 +6,7 @@
 /* ---------------------------------------------------------------- back to pixels */
 typedef struct PixelAt {
 	V h, w, width, images, first;
+	const Side *side;
 } PixelAt;
 
 /* Rows of a tile of the epilogue: pixel by pixel, some images of each. */
@@ -16,17 +17,25 @@ pixel_index(Emit *e, void *cx, V row, Ix *ix)
 	V pixel = i_div(e, row, at->images);
 
 	ix[0] = ix_s(i_add(e, at->first, i_rem(e, row, at->images)));
-	ix[2] = ix_s(i_add(e, at->h, i_div(e, pixel, at->width)));
-	ix[3] = ix_s(i_add(e, at->w, i_rem(e, pixel, at->width)));
+	ix[2] = ix_s(i_add(e, at->h, i_mul_k(e, i_div(e, pixel, at->width), at->side[0].step)));
+	ix[3] = ix_s(i_add(e, at->w, i_mul_k(e, i_rem(e, pixel, at->width), at->side[1].step)));
+}
+
+static bool
+whole_tiles(const Side *s)
+{
+	return s->out % (s->tile * s->step) == 0;
 }
 
 /* Rows or columns of a tile that are pixels. */
 static V
 valid(Emit *e, const Side *s, V tile)
 {
-	V whole = k64(e, s->tile);
+	V whole = k64(e, s->tile), left = i_sub(e, k64(e, s->out), winograd_first_at(e, s, tile));
 
-	return s->out % s->tile ? i_min(e, whole, i_sub(e, k64(e, s->out), i_mul(e, tile, whole))) : whole;
+	if (whole_tiles(s))
+		return whole;
+	return i_min(e, whole, s->step > 1 ? i_div_k(e, i_add_k(e, left, s->step - 1), s->step) : left);
 }
 
 V
@@ -70,7 +79,7 @@ pixel_at(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, in
 	}
 	to = mem_axes(e, b->out, OF(s->side[1].out), BY(0), BY(F32(s->K)), BY(4), BY(4));
 	to.axis[1].step = i_mul_k(e, extent(e, s->n), F32(s->K));
-	to = mem_fix(e, &to, i_add_k(e, t->h, y), i_add_k(e, t->w, x));
+	to = mem_fix(e, &to, i_add_k(e, t->h, y * s->side[0].step), i_add_k(e, t->w, x * s->side[1].step));
 	to = mem_fix(e, &to, i_add(e, t->first, image));
 	to = mem_fix(e, &to, t->column);
 	return mem_at(e, &to, c);
@@ -83,7 +92,7 @@ image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, 
            V columns)
 {
 	LOOP(e, c, k64(e, 0), columns, e->W) {
-		V m[POINTS], y[TILE_MOST * TILE_MOST],
+		V m[POINTS_MOST], y[PIXELS_MOST],
 		  tail = s->K % e->W && !b->raw_tile ? mask_below(e, i_sub(e, columns, c)) : NULL;
 		Mem from = mem_part(e, &b->from, i_add(e, i_sub(e, t->first, b->first), image), c);
 
@@ -99,7 +108,8 @@ image_back(Emit *e, const Shape *s, const Back *b, int64_t nr, const Pixels *t, 
 				  some = both ? splat(e, both) : NULL;
 
 				some = some && tail ? mask_and(e, some, tail) : tail ? tail : some;
-				vec_store(e, pixel_at(e, s, b, nr, t, i, j, image, c), y[i * s->side[1].tile + j], some);
+				vec_store(e, pixel_at(e, s, b, nr, t, i, j, image, c), y[i * s->side[1].tile + j],
+				          some);
 			}
 	}
 }
@@ -114,19 +124,19 @@ turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Bac
 	Pixels t = {.column = column,
 	            .height = valid(e, &s->side[0], b->tile[0]),
 	            .width = valid(e, &s->side[1], b->tile[1]),
-	            .h = i_mul_k(e, b->tile[0], s->side[0].tile),
-	            .w = i_mul_k(e, b->tile[1], s->side[1].tile)};
+	            .h = winograd_first_at(e, &s->side[0], b->tile[0]),
+	            .w = winograd_first_at(e, &s->side[1], b->tile[1])};
 
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < s->side[k].tile; i++)
-			mask[k][i] = s->side[k].out % s->side[k].tile
-			             ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), k ? t.width : t.height, "")
-			             : NULL;
+			mask[k][i] = whole_tiles(&s->side[k])
+			             ? NULL
+			             : LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), k ? t.width : t.height, "");
 	LOOP(e, first, b->first, b->last, IMAGES) {
 		V images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
 
 		t.first = first, t.images = images;
-		PixelAt at = {t.h, t.w, t.width, images, first};
+		PixelAt at = {t.h, t.w, t.width, images, first, s->side};
 		V pixels_of_tile = i_mul(e, t.height, t.width);
 		EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images),
 		                   .column = column,

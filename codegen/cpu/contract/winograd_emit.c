@@ -118,7 +118,7 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 		ahead.start = k64(&e, F32(AHEAD * e.W));
 		LOOP(&e, t, lo, hi, e.W) {
-			V m[POINTS], g[TAPS_MOST * TAPS_MOST];
+			V m[POINTS_MOST], g[TAPS_MOST];
 
 			for (int i = 0; i < s->points; i++) {
 				m[i] = vec_load(&e, mem_at(&e, &from, k64(&e, i), t), NULL);

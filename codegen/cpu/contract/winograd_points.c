@@ -1,201 +1,168 @@
 /* winograd_points.c: Winograd's transforms, of one dimension and of two.
  *
  * In: vectors of pixels, taps or points.   Out: LLVM instructions for their points, or back; winograd.c has the source
- * and why these points. */
+ * and why these points.
+ *
+ * A side of s points has 0, pairs +-P and infinity, in this order: s / 2 - 1 pairs. Polynomials are worked out as one
+ * of even and one of odd powers, which a pair shares. */
 #include "winograd.h"
 
-#define P1 0.75
-#define P2 1.5
-#define Q1 (P1 * P1)
-#define Q2 (P2 * P2)
-#define SCALE1 (1 / (2 * Q1 * (Q1 - Q2)))
-#define SCALE2 (1 / (2 * Q2 * (Q2 - Q1)))
+enum { POINT_PAIRS = SPAN_MOST / 2 - 1 };
+
+typedef struct Points {
+	int pairs, last;                     /* last: infinity */
+	double p[POINT_PAIRS], q[POINT_PAIRS]; /* of each pair; its square */
+	/* one over the product of a point's differences from all others: of each pair, of point 0 */
+	double scale[POINT_PAIRS], scale0;
+} Points;
+
+static Points
+points_of(const Side *s)
+{
+	static const double of_4[] = {1}, of_6[] = {0.75, 1.5}, of_8[] = {0.5, 1, 2};
+	const double *p = s->span == 4 ? of_4 : s->span == 6 ? of_6 : of_8;
+	Points r = {.pairs = s->span / 2 - 1, .last = s->span - 1, .scale0 = 1};
+
+	for (int i = 0; i < r.pairs; i++)
+		r.p[i] = p[i], r.q[i] = p[i] * p[i], r.scale0 *= -r.q[i];
+	r.scale0 = 1 / r.scale0;
+	for (int i = 0; i < r.pairs; i++) {
+		double product = 2 * r.q[i];
+
+		for (int j = 0; j < r.pairs; j++)
+			product *= j == i ? 1 : r.q[i] - r.q[j];
+		r.scale[i] = 1 / product;
+	}
+	return r;
+}
+
+static double
+power(double p, int n)
+{
+	return n ? p * power(p, n - 1) : 1;
+}
 
 static V
 times(Emit *e, V a, double k)
 {
-	return LLVMBuildFMul(here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), "");
+	return k == 1 ? a : LLVMBuildFMul(here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), "");
 }
 
-/* a * k + c */
+/* a * k + c; c NULL: nothing */
 static V
 fma_k(Emit *e, V a, double k, V c)
 {
-	return llvm_fma(e->l, here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), c);
+	return c ? llvm_fma(e->l, here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), c) : times(e, a, k);
 }
 
+/* a[first] + a[first + 2] * q + a[first + 4] * q^2 .. of n elements; NULL: of none. */
 static V
-add(Emit *e, V a, V b)
+every_second(Emit *e, const V *a, int first, int n, double q)
 {
-	return LLVMBuildFAdd(here(e), a, b, "");
+	V r = NULL;
+
+	for (int i = first + (n - 1 - first) / 2 * 2; i >= first && i < n; i -= 2)
+		r = r ? fma_k(e, r, q, a[i]) : a[i];
+	return r;
 }
+
+/* Pixels d[first], d[first + 2] .. times the coefficients of the product of (x - Q) over all pairs but one (-1: over
+ * all): a polynomial in x^2. */
 static V
-sub(Emit *e, V a, V b)
+without(Emit *e, const Points *t, int pair, const V *d, int first)
 {
-	return LLVMBuildFSub(here(e), a, b, "");
+	double c[POINT_PAIRS + 1] = {1};
+	int n = 0;
+
+	for (int i = 0; i < t->pairs; i++) {
+		if (i == pair)
+			continue;
+		for (int k = ++n; k >= 0; k--)
+			c[k] = (k ? c[k - 1] : 0) - t->q[i] * (k < n ? c[k] : 0);
+	}
+	V r = d[first + 2 * n];
+
+	for (int k = n - 1; k >= 0; k--)
+		r = fma_k(e, d[first + 2 * k], c[k], r);
+	return r;
 }
 
-/* Six pixels to six points: B^T. */
+/* As many pixels as points to points: B^T. */
 static void
-to_data(Emit *e, const V *d, V *r)
+to_data(Emit *e, const Side *s, const Points *t, const V *d, V *r)
 {
-	V even1 = fma_k(e, d[2], -Q2, d[4]), odd1 = fma_k(e, d[1], -Q2, d[3]), even2 = fma_k(e, d[2], -Q1, d[4]),
-	  odd2 = fma_k(e, d[1], -Q1, d[3]);
+	(void)s;
+	r[0] = without(e, t, -1, d, 0);
+	for (int i = 0; i < t->pairs; i++) {
+		V even = without(e, t, i, d, 2), odd = without(e, t, i, d, 1);
 
-	r[0] = fma_k(e, d[0], Q1 * Q2, fma_k(e, d[2], -(Q1 + Q2), d[4]));
-	r[1] = fma_k(e, odd1, P1, even1);
-	r[2] = fma_k(e, odd1, -P1, even1);
-	r[3] = fma_k(e, odd2, P2, even2);
-	r[4] = fma_k(e, odd2, -P2, even2);
-	r[5] = fma_k(e, d[1], Q1 * Q2, fma_k(e, d[3], -(Q1 + Q2), d[5]));
+		r[1 + 2 * i] = fma_k(e, odd, t->p[i], even);
+		r[2 + 2 * i] = fma_k(e, odd, -t->p[i], even);
+	}
+	r[t->last] = without(e, t, -1, d, 1);
 }
 
-/* Three taps to six points: G. */
+/* Taps to points: G. */
 static void
-to_weights(Emit *e, const V *g, V *r)
+to_weights(Emit *e, const Side *s, const Points *t, const V *g, V *r)
 {
-	V even1 = times(e, fma_k(e, g[2], Q1, g[0]), SCALE1), even2 = times(e, fma_k(e, g[2], Q2, g[0]), SCALE2);
+	r[0] = times(e, g[0], t->scale0);
+	for (int i = 0; i < t->pairs; i++) {
+		V even = times(e, every_second(e, g, 0, s->taps, t->q[i]), t->scale[i]),
+		  odd = every_second(e, g, 1, s->taps, t->q[i]);
 
-	r[0] = times(e, g[0], 1 / (Q1 * Q2));
-	r[1] = fma_k(e, g[1], SCALE1 * P1, even1);
-	r[2] = fma_k(e, g[1], -SCALE1 * P1, even1);
-	r[3] = fma_k(e, g[1], SCALE2 * P2, even2);
-	r[4] = fma_k(e, g[1], -SCALE2 * P2, even2);
-	r[5] = g[2];
+		r[1 + 2 * i] = fma_k(e, odd, t->scale[i] * t->p[i], even);
+		r[2 + 2 * i] = fma_k(e, odd, -t->scale[i] * t->p[i], even);
+	}
+	r[t->last] = g[s->taps - 1];
 }
 
-/* Five taps. */
+/* A tile of a gradient to points: A. */
 static void
-to_weights5(Emit *e, const V *g, V *r)
-{
-	V even1 = fma_k(e, fma_k(e, g[4], Q1, g[2]), Q1, g[0]), even2 = fma_k(e, fma_k(e, g[4], Q2, g[2]), Q2, g[0]),
-	  odd1 = fma_k(e, g[3], Q1, g[1]), odd2 = fma_k(e, g[3], Q2, g[1]);
-
-	even1 = times(e, even1, SCALE1);
-	even2 = times(e, even2, SCALE2);
-	r[0] = times(e, g[0], 1 / (Q1 * Q2));
-	r[1] = fma_k(e, odd1, SCALE1 * P1, even1);
-	r[2] = fma_k(e, odd1, -SCALE1 * P1, even1);
-	r[3] = fma_k(e, odd2, SCALE2 * P2, even2);
-	r[4] = fma_k(e, odd2, -SCALE2 * P2, even2);
-	r[5] = g[4];
-}
-
-/* Six points to four pixels: A^T. */
-static void
-to_pixels(Emit *e, const V *m, V *y)
-{
-	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
-
-	y[0] = add(e, add(e, m[0], s1), s2);
-	y[1] = fma_k(e, d1, P1, times(e, d2, P2));
-	y[2] = fma_k(e, s1, Q1, times(e, s2, Q2));
-	y[3] = fma_k(e, d1, P1 * Q1, fma_k(e, d2, P2 * Q2, m[5]));
-}
-
-/* To two. */
-static void
-to_pixels2(Emit *e, const V *m, V *y)
-{
-	y[0] = add(e, add(e, m[0], add(e, m[1], m[2])), add(e, m[3], m[4]));
-	y[1] = fma_k(e, sub(e, m[1], m[2]), P1, fma_k(e, sub(e, m[3], m[4]), P2, m[5]));
-}
-
-/* Four pixels of a gradient to six points: A. */
-static void
-to_gradient(Emit *e, const V *y, V *r)
-{
-	V even1 = fma_k(e, y[2], Q1, y[0]), odd1 = times(e, fma_k(e, y[3], Q1, y[1]), P1),
-	  even2 = fma_k(e, y[2], Q2, y[0]), odd2 = times(e, fma_k(e, y[3], Q2, y[1]), P2);
-
-	r[0] = y[0];
-	r[1] = add(e, even1, odd1);
-	r[2] = sub(e, even1, odd1);
-	r[3] = add(e, even2, odd2);
-	r[4] = sub(e, even2, odd2);
-	r[5] = y[3];
-}
-
-/* Two pixels. */
-static void
-to_gradient2(Emit *e, const V *y, V *r)
+to_gradient(Emit *e, const Side *s, const Points *t, const V *y, V *r)
 {
 	r[0] = y[0];
-	r[1] = fma_k(e, y[1], P1, y[0]);
-	r[2] = fma_k(e, y[1], -P1, y[0]);
-	r[3] = fma_k(e, y[1], P2, y[0]);
-	r[4] = fma_k(e, y[1], -P2, y[0]);
-	r[5] = y[1];
+	for (int i = 0; i < t->pairs; i++) {
+		V even = every_second(e, y, 0, s->tile, t->q[i]), odd = every_second(e, y, 1, s->tile, t->q[i]);
+
+		r[1 + 2 * i] = fma_k(e, odd, t->p[i], even);
+		r[2 + 2 * i] = fma_k(e, odd, -t->p[i], even);
+	}
+	r[t->last] = y[s->tile - 1];
 }
 
-/* Six points to the gradients of three taps: G^T. */
+/* Points to n sums over points times their powers: sum k of each is scaled, by scales or not at all; the last one has
+ * point infinity, too. */
 static void
-to_taps(Emit *e, const V *m, V *g)
+sums(Emit *e, const Points *t, const V *m, const double *scale, double scale0, int n, V *r)
 {
-	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
+	V both[2][POINT_PAIRS]; /* of even powers, of odd ones */
 
-	g[0] = fma_k(e, m[0], 1 / (Q1 * Q2), fma_k(e, s1, SCALE1, times(e, s2, SCALE2)));
-	g[1] = fma_k(e, d1, SCALE1 * P1, times(e, d2, SCALE2 * P2));
-	g[2] = fma_k(e, s1, SCALE1 * Q1, fma_k(e, s2, SCALE2 * Q2, m[5]));
+	for (int i = 0; i < t->pairs; i++) {
+		both[0][i] = LLVMBuildFAdd(here(e), m[1 + 2 * i], m[2 + 2 * i], "");
+		both[1][i] = LLVMBuildFSub(here(e), m[1 + 2 * i], m[2 + 2 * i], "");
+	}
+	for (int k = 0; k < n; k++) {
+		V sum = k == n - 1 ? m[t->last] : NULL;
+
+		for (int i = t->pairs - 1; i >= 0; i--)
+			sum = fma_k(e, both[k % 2][i], (scale ? scale[i] : 1) * power(t->p[i], k), sum);
+		r[k] = k ? sum : fma_k(e, m[0], scale0, sum);
+	}
 }
 
-/* Of five. */
+/* To a tile's pixels: A^T. */
 static void
-to_taps5(Emit *e, const V *m, V *g)
+to_pixels(Emit *e, const Side *s, const Points *t, const V *m, V *y)
 {
-	V s1 = times(e, add(e, m[1], m[2]), SCALE1), d1 = times(e, sub(e, m[1], m[2]), SCALE1 * P1),
-	  s2 = times(e, add(e, m[3], m[4]), SCALE2), d2 = times(e, sub(e, m[3], m[4]), SCALE2 * P2);
-
-	g[0] = fma_k(e, m[0], 1 / (Q1 * Q2), add(e, s1, s2));
-	g[1] = add(e, d1, d2);
-	g[2] = fma_k(e, s1, Q1, times(e, s2, Q2));
-	g[3] = fma_k(e, d1, Q1, times(e, d2, Q2));
-	g[4] = fma_k(e, s1, Q1 * Q1, fma_k(e, s2, Q2 * Q2, m[5]));
+	sums(e, t, m, NULL, 1, s->tile, y);
 }
 
-/* Filters of three taps in tiles of two pixels, at 0, +-1 and infinity: four pixels to four points. */
+/* To the gradients of taps: G^T. */
 static void
-to_data4(Emit *e, const V *d, V *r)
+to_taps(Emit *e, const Side *s, const Points *t, const V *m, V *g)
 {
-	r[0] = sub(e, d[0], d[2]);
-	r[1] = add(e, d[1], d[2]);
-	r[2] = sub(e, d[2], d[1]);
-	r[3] = sub(e, d[1], d[3]);
-}
-
-/* Three taps to four points. */
-static void
-to_weights4(Emit *e, const V *g, V *r)
-{
-	V even = times(e, add(e, g[0], g[2]), 0.5);
-
-	r[0] = g[0];
-	r[1] = fma_k(e, g[1], 0.5, even);
-	r[2] = fma_k(e, g[1], -0.5, even);
-	r[3] = g[2];
-}
-
-/* Four points to two pixels. */
-static void
-to_pixels4(Emit *e, const V *m, V *y)
-{
-	y[0] = add(e, m[0], add(e, m[1], m[2]));
-	y[1] = sub(e, sub(e, m[1], m[2]), m[3]);
-}
-
-Transform *const *
-winograd_transforms(int taps, int span)
-{
-	static const struct { int taps, span; Transform *by[WAYS]; } rows[] = {
-		{3, SPAN, {to_data, to_weights, to_gradient, to_pixels, to_taps}},
-		{5, SPAN, {to_data, to_weights5, to_gradient2, to_pixels2, to_taps5}},
-		{3, SHORT_SPAN, {[DATA] = to_data4, [WEIGHTS] = to_weights4, [PIXELS] = to_pixels4}},
-	};
-
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		if (rows[i].taps == taps && rows[i].span == span)
-			return rows[i].by;
-	return NULL;
+	sums(e, t, m, t->scale, t->scale0, s->taps, g);
 }
 
 int
@@ -210,20 +177,37 @@ made(const Side *s, Way way)
 	return way == PIXELS ? s->tile : way == TAPS ? s->taps : s->span;
 }
 
+/* Along one side. Of one tap, a pixel is its own point. */
+static void
+along(Emit *e, const Side *s, Way way, const V *in, V *out)
+{
+	static void (*const by[])(Emit *, const Side *, const Points *, const V *, V *) = {
+		[DATA] = to_data,     [WEIGHTS] = to_weights, [GRADIENT] = to_gradient,
+		[PIXELS] = to_pixels, [TAPS] = to_taps,
+	};
+	Points t = points_of(s);
+
+	if (s->span == 1)
+		out[0] = in[0];
+	else
+		by[way](e, s, &t, in, out);
+}
+
 void
 winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out)
 {
 	const Side *rows = &s->side[0], *columns = &s->side[1];
-	int n[2] = {winograd_taken(rows, way), winograd_taken(columns, way)}, m[2] = {made(rows, way), made(columns, way)};
-	V half[POINTS], column[SPAN], r[SPAN];
+	int n[2] = {winograd_taken(rows, way), winograd_taken(columns, way)};
+	int m[2] = {made(rows, way), made(columns, way)};
+	V half[POINTS_MOST], column[SPAN_MOST], r[SPAN_MOST];
 
 	for (int j = 0; j < n[1]; j++) {
 		for (int i = 0; i < n[0]; i++)
 			column[i] = in[i * n[1] + j];
-		rows->by[way](e, column, r);
+		along(e, rows, way, column, r);
 		for (int i = 0; i < m[0]; i++)
 			half[i * n[1] + j] = r[i];
 	}
 	for (int i = 0; i < m[0]; i++)
-		columns->by[way](e, half + i * n[1], out + i * m[1]);
+		along(e, columns, way, half + i * n[1], out + i * m[1]);
 }

@@ -3,13 +3,27 @@
  * In: the group's contraction, its parameters.   Out: Shape; bytes between points; images and tiles of a block. */
 #include "winograd.h"
 
-static Side
-side_of(int64_t in, int64_t out, int taps, int64_t pad, int span)
+int64_t
+winograd_first(const Side *s, int64_t tile)
 {
-	Side s = {.in = in, .out = out, .pad = pad, .taps = taps, .tile = span + 1 - taps, .span = span};
+	return tile / s->step * s->step * s->tile + tile % s->step;
+}
 
-	s.tiles = ceil_div(out, s.tile);
-	s.by = winograd_transforms(taps, span);
+static Side
+side_of(int64_t in, int64_t out, const Window *at, int i, bool transposed, int span)
+{
+	Side s = {.in = in, .out = out, .pad = at->pad[i], .taps = (int)at->k[i], .step = at->dilation[i]};
+
+	s.span = span;
+	if (s.taps == 1)
+		s.span = 1, s.step = 1;
+	if (transposed)
+		s.pad = s.step * (s.taps - 1) - s.pad;
+	s.tile = s.span + 1 - s.taps;
+	/* whole runs of `step` tiles, and of the last one those that have a pixel */
+	int64_t run = s.tile * s.step, left = out % run;
+
+	s.tiles = out / run * s.step + (left < s.step ? left : s.step);
 	return s;
 }
 
@@ -29,8 +43,7 @@ winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 	s.n = x->axis[0];
 	s.C = x->axis[1].n, s.K = o->axis[1].n;
 	for (int i = 0; i < 2; i++)
-		s.side[i] = side_of(x->axis[2 + i].n, o->axis[2 + i].n, (int)at.k[i],
-		                    s.transposed ? at.k[i] - 1 - at.pad[i] : at.pad[i], p->span ? p->span : SPAN);
+		s.side[i] = side_of(x->axis[2 + i].n, o->axis[2 + i].n, &at, i, s.transposed, p->span ? p->span : SPAN);
 	s.taps = s.side[0].taps * s.side[1].taps;
 	s.tile = s.side[0].tile * s.side[1].tile;
 	s.points = s.side[0].span * s.side[1].span;

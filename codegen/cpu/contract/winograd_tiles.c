@@ -35,7 +35,7 @@ typedef struct Part { V c0, k0, left, columns; Mem to; bool past; } Part;
 static void
 points_store(Emit *e, const Shape *s, const Part *p, const V *g, V c, V k)
 {
-	V u[POINTS];
+	V u[POINTS_MOST];
 
 	winograd_both(e, s, WEIGHTS, g, u);
 	e->stream = p->past;
@@ -50,7 +50,7 @@ panel_rows(Emit *e, const Shape *s, V from, const Part *p)
 {
 	LOOP(e, c, k64(e, 0), i_min(e, k64(e, s->w), p->left), 1) LOOP(e, k, k64(e, 0), p->columns, s->w) {
 		V at = i_add(e, i_mul_k(e, i_add(e, p->c0, c), s->K), i_add(e, p->k0, k));
-		V g[TAPS_MOST * TAPS_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
+		V g[TAPS_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
 
 		for (int i = 0; i < s->taps; i++)
 			g[i] = tap_at(e, s, from, at, i, tail);
@@ -81,7 +81,7 @@ panel_columns(Emit *e, const Shape *s, V from, V tile, const Part *p)
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(transpose), transpose, args, 5, "");
 		}
 		LOOP(e, c, k64(e, 0), i_min(e, k64(e, w), p->left), 1) {
-			V g[TAPS_MOST * TAPS_MOST];
+			V g[TAPS_MOST];
 
 			for (int i = 0; i < all; i++)
 				g[i] = vec_load(e, mem_at(e, &taps, k64(e, i), c), NULL);
@@ -163,9 +163,9 @@ plane_chunk(const Cut *c)
 static bool
 always_inside(const Side *s, const Cut *c, int side, int i)
 {
-	int64_t first = i - c->pad[side];
+	int64_t first = i * s->step - c->pad[side];
 
-	return first >= 0 && first + (s->tiles - 1) * s->tile < c->in[side];
+	return first >= 0 && first + winograd_first(s, s->tiles - 1) < c->in[side];
 }
 
 void
@@ -175,19 +175,28 @@ winograd_tile(Emit *e, const Shape *s, V tile, V at[2])
 	at[1] = i_rem_k(e, tile, s->side[1].tiles);
 }
 
+V
+winograd_first_at(Emit *e, const Side *s, V tile)
+{
+	if (s->step == 1)
+		return i_mul_k(e, tile, s->tile);
+	return i_add(e, i_mul_k(e, i_div_k(e, tile, s->step), s->step * s->tile), i_rem_k(e, tile, s->step));
+}
+
 /* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), to `out` + a point's distance for each point. */
 void
 winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
-	V plane = i_mul_k(e, extent(e, s->n), c->C), in[POINTS], r[POINTS], off[POINTS], mask[POINTS],
-	  ok[2][SPAN], pos[2][SPAN], image = NULL, x, tail, before = e->mask;
+	V plane = i_mul_k(e, extent(e, s->n), c->C), in[POINTS_MOST], r[POINTS_MOST], off[POINTS_MOST],
+	  mask[POINTS_MOST], ok[2][SPAN_MOST], pos[2][SPAN_MOST], image = NULL, x, tail, before = e->mask;
 	int size[2] = {winograd_taken(&s->side[0], c->way), winograd_taken(&s->side[1], c->way)},
 	    pixels = size[0] * size[1];
 	bool lanes = e->lanes;
 
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < size[k]; i++) {
-			V want = i_add_k(e, i_mul_k(e, tile[k], s->side[k].tile), i - c->pad[k]);
+			const Side *b = &s->side[k];
+			V want = i_add_k(e, winograd_first_at(e, b, tile[k]), i * b->step - c->pad[k]);
 
 			pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
 			ok[k][i] = always_inside(&s->side[k], c, k, i)
