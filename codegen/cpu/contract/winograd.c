@@ -78,13 +78,13 @@ static double
 work(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = winograd_shape(g, op, p);
-	double products = 2.0 * s.points * (double)s.rows * (double)(s.C * ceil_div(s.K, 8) * 8);
+	double products = 2.0 * s.points * (double)s.rows * (double)(s.depth * ceil_div(s.K, 8) * 8);
 
 	/* transforms, in FMAs that would take their time: some 300 for each element of a tile of 36 points, 400 for
 	 * each weight; of few points, whose weights are kept, 100 for each element */
 	if (p->span == SHORT_SPAN)
 		return products + (double)s.rows * (double)(s.C + s.K) * 100;
-	double transforms = (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
+	double transforms = (double)s.rows * (double)(s.depth + s.K) * 300 + (double)(s.depth * s.K) * 400;
 
 	return products + transforms * s.points / POINTS_MOST;
 }
@@ -96,7 +96,7 @@ taps_inside(const Side *s)
 	int64_t n = 0;
 
 	for (int64_t i = 0; i < s->out; i++)
-		for (int64_t at = i - s->pad, end = at + s->taps * s->step; at < end; at += s->step)
+		for (int64_t at = i - s->pad, end = at + s->filter * s->step; at < end; at += s->step)
 			n += at >= 0 && at < s->in;
 	return n;
 }
@@ -114,23 +114,13 @@ direct_work(const Shape *s, bool pairs)
 	for (int i = 0; i < 2; i++)
 		small |= s->side[i].taps > 1 && s->side[i].tile < 4;
 	bool all = pairs || small || s->n.n * apart < FULL;
-	double taps = all ? (double)(s->taps * s->side[0].out * s->side[1].out)
+	double taps = all ? (double)(s->filter * s->side[0].out * s->side[1].out)
 	                  : (double)(taps_inside(&s->side[0]) * taps_inside(&s->side[1]));
 
 	return 2.0 * taps * (double)s->n.n * (double)(s->C * s->K);
 }
 
 /* ---------------------------------------------------------------- the choice */
-/* Tiles of two pixels a side at least; more points than of SPAN for one side alone. */
-static bool
-filter_fits(const Type *w, int span)
-{
-	int64_t rows = w->axis[2].n, columns = w->axis[3].n;
-	bool both = rows > 1 && columns > 1;
-
-	return rows < span && columns < span && rows * columns > 1 && (!both || span <= SPAN);
-}
-
 /* More points save more products and cost more bits, of both sides together; of one alone 8 cost no more than 36 do. */
 static int
 usual_span(const Type *w)
@@ -146,7 +136,7 @@ seconds_of(const Graph *g, const Op *op, GemmParams p, int span)
 
 	p.span = span;
 	Shape s = winograd_shape(g, op, &p);
-	double weights = (double)s.points * (double)(s.C * s.K);
+	double weights = (double)s.points * (double)(s.depth * s.K);
 
 	return fmax(2 * weights * (double)s.rows / r->products, 4 * weights / r->bytes);
 }
@@ -160,8 +150,9 @@ short_span_pays(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams
 
 	const Type *w = conv_filter(g, op);
 
-	return cx->prepacked && op->kind != OP_conv2d_dw && usual_span(w) == SPAN && filter_fits(w, SHORT_SPAN)
-	       && bytes >= b->l2 && seconds_of(g, op, *p, SHORT_SPAN) < seconds_of(g, op, *p, SPAN)
+	return cx->prepacked && op->kind != OP_conv2d_dw && usual_span(w) == SPAN && w->axis[2].n < SHORT_SPAN
+	       && w->axis[3].n < SHORT_SPAN && bytes >= b->l2
+	       && seconds_of(g, op, *p, SHORT_SPAN) < seconds_of(g, op, *p, SPAN)
 	       && (double)bytes / b->rates.bytes < op_flops(g, op) / b->rates.products;
 }
 
@@ -174,11 +165,11 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	(void)best;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
-	if (!filter_fits(w, usual_span(w)))
+	if (w->axis[2].n * w->axis[3].n == 1)
 		return false;
 	p->span = usual_span(w) == SPAN ? 0 : usual_span(w);
 	Shape s = winograd_shape(g, op, p);
-	int64_t fewer = F32(SHORT_SPAN * SHORT_SPAN * s.C * s.K);
+	int64_t fewer = F32(SHORT_SPAN * SHORT_SPAN * s.depth * s.K);
 
 	if (short_span_pays(g, op, cx, p, fewer)) {
 		p->span = SHORT_SPAN;
@@ -191,9 +182,9 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
 	if (p->span != SHORT_SPAN && op->kind != OP_conv2d_dw)
-		p->ahead = gemm_ahead(g, p, s.rows, F32(s.points * s.C * s.K));
+		p->ahead = gemm_ahead(g, p, s.rows, F32(s.points * s.depth * s.K));
 	p->next = op->kind != OP_conv2d_dw && !p->ahead && machine_of(g)->budget.next
-	          && F32(s.points * s.C * s.K) >= machine_of(g)->budget.l2;
+	          && F32(s.points * s.depth * s.K) >= machine_of(g)->budget.l2;
 	return true;
 }
 
@@ -207,9 +198,10 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	Conv c = conv_of(g, op);
 	const Type *w = conv_filter(g, op);
 
-	if (!filter_fits(w, p->span ? p->span : SPAN))
-		return arena_printf(g->arena, "no tiles for a filter of %lldx%lld", (long long)w->axis[2].n,
-		                    (long long)w->axis[3].n);
+	if (w->axis[2].n * w->axis[3].n == 1)
+		return "the filter has one tap";
+	if (p->span > SPAN && usual_span(w) == SPAN)
+		return arena_printf(g->arena, "%d points a side are for filters of one row or column", p->span);
 	if (c.groups > 1)
 		return "the channels are in groups";
 	if (c.at.stride[0] != 1 || c.at.stride[1] != 1)
@@ -287,9 +279,10 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = winograd_shape(g, op, p);
 
-	return arena_printf(g->arena, "Winograd F(%dx%d, %dx%d): %.2f of the direct work with its transforms, "
+	return arena_printf(g->arena, "Winograd F(%dx%d, %dx%d)%s: %.2f of the direct work with its transforms, "
 	                              "%.1f MiB of workspace",
 		s.side[0].tile, s.side[1].tile, s.side[0].taps, s.side[1].taps,
+		s.parts > 1 ? arena_printf(g->arena, " of %d parts", s.parts) : "",
 		work(g, op, p) / direct_work(&s, false), (double)all_bytes(g, op, p) / 1048576);
 }
 

@@ -13,18 +13,22 @@ typedef enum Way { DATA, WEIGHTS, GRADIENT, PIXELS, TAPS } Way;
 
 /* Rows, [0], or columns, [1], of the image and of the filter, and how they are cut into tiles. A tile has pixels that
  * are `step` apart, as the filter's taps are: between them lie those of step - 1 other tiles. Where the filter has one
- * tap, a tile is one pixel, and one point. */
+ * tap, a tile is one pixel, and one point. A long filter is cut into parts, each with tiles of its own, shifted by what
+ * lies before it: their products are added at the points, as those of more channels would be. */
 typedef struct Side {
-	int64_t in, out, pad; /* pixels that are cut into overlapping tiles, that are made in tiles; before the first one */
-	int taps, tile, span; /* of the filter, a tile's pixels and points */
+	int64_t in, out, pad; /* pixels that are cut into overlapping tiles, that are made; before the first one */
+	int filter, parts;    /* all its taps; how many parts */
+	int taps, tile, span; /* of a part; a tile's pixels and points */
 	int64_t step, tiles;
 } Side;
 
 typedef struct Shape {
 	Axis n; /* images */
-	int64_t C, K; /* channels that are summed over (of the input, for the weights' gradient); of what is made in tiles */
+	/* channels that are summed over (of the input, for the weights' gradient), of what is made in tiles */
+	int64_t C, K;
 	Side side[2];
-	int taps, tile, points; /* of both sides: the filter's taps, a tile's pixels and points */
+	int filter, parts, taps, tile, points; /* of both */
+	int64_t depth;                         /* channels of all parts: rows of the weights at a point */
 	int64_t tiles;
 	int64_t rows;           /* of the products, of a full batch */
 	bool transposed;         /* taps in opposite order, weights transposed: gradient in x */
@@ -48,6 +52,8 @@ int64_t winograd_first(const Side *s, int64_t tile);
 /* Without what winograd_split adds for a kernel that is emitted. */
 Shape winograd_shape(const Graph *g, const Op *op, const GemmParams *p);
 Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);
+/* Tap i of a part of the filter, among all; -1: the filter ends before it. */
+int winograd_tap(const Shape *s, int part, int i);
 /* Bytes from one point to the next: of `count` elements each; of the weights. */
 int64_t winograd_point(int64_t count);
 int64_t winograd_weights_point(const Shape *s, const GemmParams *p);
@@ -68,6 +74,7 @@ typedef struct Cut {
 	int64_t C;
 	int64_t in[2], pad[2]; /* pixels of each side; before the first one */
 	Way way;               /* DATA or GRADIENT */
+	int parts;             /* each is cut, to channels of its own */
 	int src; /* buffer of f32; -1: the kernel makes `made`, or widens it */
 	Val made;
 	int dst;
@@ -81,8 +88,8 @@ void winograd_sources(GroupCx *gc, Cut *c, Val v, int depth);
 /* A tile's number along each side; its first pixel there. */
 void winograd_tile(Emit *e, const Shape *s, V tile, V at[2]);
 V winograd_first_at(Emit *e, const Side *s, V tile);
-/* Elements [lo, hi) of the planes of one tile to `out`, `point` bytes from point to point; from NULL: the kernel makes
- * them. */
+/* Elements [lo, hi) of the planes of one tile to `out`, `point` bytes from point to point, images and their channels of
+ * each part one behind the other; from NULL: the kernel makes them. */
 void winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point);
 void winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk);
 void winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst, GraphKernels *gk);

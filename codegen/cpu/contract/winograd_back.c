@@ -234,7 +234,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
                     GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->together,
-	        vpoint = winograd_point(most * s->C), mpoint = winograd_point(most * nr),
+	        vpoint = winograd_point(most * s->depth), mpoint = winograd_point(most * nr),
 	        whole = s->together > 1 ? s->rows : s->n.n;
 	WinogradRegions memory = winograd_memory(s, p);
 	Emit e = {0};
@@ -254,14 +254,14 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 		/* [point][panel]; tiles and products: [point][row] */
 		Mem B = mem_axes(&e, buffer(&e, weights), BY(winograd_weights_point(s, p)),
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
-		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(F32(s->C)));
+		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(F32(s->depth)));
 		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(F32(nr)));
 		V out = epilogue_raw(&e, epi, s->tile * IMAGES, nr, &tile);
-		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->C),
+		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->depth),
 		                                                            [S_AK] = 4,
 		                                                            [S_BK] = F32(nr),
 		                                                            [S_CM] = F32(nr),
-		                                                            [S_NK] = s->C});
+		                                                            [S_NK] = s->depth});
 		V at[2], piece, row;
 		Band band;
 
@@ -277,7 +277,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 					  next = mem_at(&e, &B, i_rem_k(&e, i_add_k(&e, point, 1), s->points), kb);
 
 					TILES(&e, lo, count, rows, p->mr) {
-						panel_next(&e, &shared, strides, next, lo, s->C);
+						panel_next(&e, &shared, strides, next, lo, s->depth);
 						tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
 						          panel, mem_at(&e, &m, point, lo), NULL, NULL, strides, NULL);
 					}

@@ -22,16 +22,17 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
 		                         (Steps){4, F32(nr)});
 		/* [point][row][channel], [point][panel], [point][row][panel] */
-		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
+		int64_t line = F32(s->depth), plane = winograd_point(s->rows * s->depth);
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(plane), BY(line), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
 		V rows = i_mul_k(&e, extent(&e, s->n), s->tiles);
-		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->C),
+		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = line,
 		                                                            [S_AK] = 4,
 		                                                            [S_BK] = F32(nr),
 		                                                            [S_CM] = F32(s->K),
-		                                                            [S_NK] = s->C});
+		                                                            [S_NK] = s->depth});
 
 		TASKS(&e, t) {
 			V point = i_div_k(&e, t, blocks);
@@ -42,7 +43,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 				V panel = mem_at(&e, &B, point, kb), next = mem_at(&e, &B, point, i_add_k(&e, kb, 1));
 
 				TILES(&e, lo, count, i_sub(&e, hi0, lo0), p->mr) {
-					panel_next(&e, &shared, strides, next, lo, s->C);
+					panel_next(&e, &shared, strides, next, lo, s->depth);
 					lo = i_add(&e, lo0, lo);
 					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo), panel,
 					          mem_at(&e, &C, point, lo, kb), NULL, NULL, strides, NULL);
@@ -69,14 +70,16 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		e.streamed |= past.past;
-		Tiles tiles = tiles_make(&e, &past, s->K, tile_rows(s->C, s->C, p->mr), (Steps){F32(s->C), F32(s->K)});
+		int64_t line = F32(s->depth), plane = winograd_point(s->rows * s->depth);
+		Tiles tiles = tiles_make(&e, &past, s->K, tile_rows(s->depth, s->depth, p->mr),
+		                         (Steps){line, F32(s->K)});
 		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
-		Mem A = mem_axes(&e, buffer(&e, abuf), BY(winograd_point(s->rows * s->C)), BY(F32(s->C)), BY(4));
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(plane), BY(line), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(F32(s->K)), BY(F32(nr)));
 		V rows = i_mul_k(&e, extent(&e, s->n), s->tiles);
 		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = 4,
-		                                                            [S_AK] = F32(s->C),
+		                                                            [S_AK] = line,
 		                                                            [S_BK] = F32(s->K),
 		                                                            [S_CM] = F32(s->K)});
 
@@ -90,7 +93,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 
 				LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
 				               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
-				TILES(&e, lo, count, k64(&e, s->C), p->mr)
+				TILES(&e, lo, count, k64(&e, s->depth), p->mr)
 					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, first, lo),
 					          mem_at(&e, &B, point, first, kb), mem_at(&e, &C, point, lo, kb), NULL,
 					          NULL, strides, acc);
@@ -104,31 +107,35 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 static void
 taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 {
-	int64_t all = s->C * s->K, point = winograd_point(all);
+	int64_t all = s->C * s->K, point = winograd_point(s->depth * s->K);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "taps", &fresh);
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		/* [point][element], the same some elements on, [tap][element] */
-		Mem from = mem_axes(&e, buffer(&e, src), BY(point), BY(4)), ahead = from;
+		/* [part][point][element], the same some elements on, [tap][element] */
+		Mem from = mem_axes(&e, buffer(&e, src), BY(F32(all)), BY(point), BY(4)), ahead = from;
 		Mem to = mem_axes(&e, buffer(&e, dst), BY(F32(all)), BY(4));
 		V lo = grains_lo(&e, PLANE_CHUNK), hi = grains_hi(&e, PLANE_CHUNK, k64(&e, all));
 
 		ahead.start = k64(&e, F32(AHEAD * e.W));
-		LOOP(&e, t, lo, hi, e.W) {
+		LOOP(&e, t, lo, hi, e.W) for (int part = 0; part < s->parts; part++) {
 			V m[POINTS_MOST], g[TAPS_MOST];
 
 			for (int i = 0; i < s->points; i++) {
-				m[i] = vec_load(&e, mem_at(&e, &from, k64(&e, i), t), NULL);
-				prefetch(&e, mem_at(&e, &ahead, k64(&e, i), t), 2);
+				m[i] = vec_load(&e, mem_at(&e, &from, k64(&e, part), k64(&e, i), t), NULL);
+				prefetch(&e, mem_at(&e, &ahead, k64(&e, part), k64(&e, i), t), 2);
 			}
 			V tail = all % e.W ? mask_below(&e, i_sub(&e, k64(&e, all), t)) : NULL;
 
 			winograd_both(&e, s, TAPS, m, g);
-			for (int i = 0; i < s->taps; i++)
-				vec_store(&e, mem_at(&e, &to, k64(&e, i), t), g[i], tail);
+			for (int i = 0; i < s->taps; i++) {
+				int tap = winograd_tap(s, part, i);
+
+				if (tap >= 0)
+					vec_store(&e, mem_at(&e, &to, k64(&e, tap), t), g[i], tail);
+			}
 		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = all, .mul = 0, .div = 1, .grain = PLANE_CHUNK}, fresh, false);
@@ -143,6 +150,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	           .C = s.C,
 	           .pad = {s.side[0].pad, s.side[1].pad},
 	           .way = DATA,
+	           .parts = s.parts,
 	           .src = half ? -1 : abuf,
 	           .made = op->in[0],
 	           .part = "tiles"};
@@ -154,7 +162,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	Epilogue epi;
 
 	gemm_epilogue(gc, op, p, &epi);
-	gc->flops_less = op_flops(gc->g, op) - 2.0 * s.points * (double)s.rows * (double)(s.C * s.K);
+	gc->flops_less = op_flops(gc->g, op) - 2.0 * s.points * (double)s.rows * (double)(s.depth * s.K);
 	for (int i = 0; i < nws; i++) {
 		if (i == 0 && !s.dw) {
 			ws[0] = panels_at(gc);
@@ -179,6 +187,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 		                    &(Cut){.in = {s.side[0].out, s.side[1].out},
 		                           .C = s.K,
 		                           .way = GRADIENT,
+		                           .parts = 1,
 		                           .src = half ? -1 : bbuf,
 		                           .made = op->in[1],
 		                           .dst = ws[2],

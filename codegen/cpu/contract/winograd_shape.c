@@ -9,16 +9,32 @@ winograd_first(const Side *s, int64_t tile)
 	return tile / s->step * s->step * s->tile + tile % s->step;
 }
 
+/* Taps of a part of a filter: those that cost the fewest products, of these the fewest parts. */
+static int
+part_of(int filter, int span)
+{
+	int best = 2;
+
+	for (int taps = 3; taps < span; taps++)
+		/* parts for each pixel of a tile */
+		if (ceil_div(filter, taps) * (span + 1 - best) <= ceil_div(filter, best) * (span + 1 - taps))
+			best = taps;
+	return best;
+}
+
 static Side
 side_of(int64_t in, int64_t out, const Window *at, int i, bool transposed, int span)
 {
-	Side s = {.in = in, .out = out, .pad = at->pad[i], .taps = (int)at->k[i], .step = at->dilation[i]};
+	int filter = (int)at->k[i];
+	Side s = {.in = in, .out = out, .pad = at->pad[i], .filter = filter, .step = at->dilation[i]};
 
-	s.span = span;
-	if (s.taps == 1)
-		s.span = 1, s.step = 1;
+	s.span = filter == 1 ? 1 : span;
+	s.taps = filter == 1 ? 1 : part_of(filter, span);
+	s.parts = (int)ceil_div(filter, s.taps);
+	if (filter == 1)
+		s.step = 1;
 	if (transposed)
-		s.pad = s.step * (s.taps - 1) - s.pad;
+		s.pad = s.step * (filter - 1) - s.pad;
 	s.tile = s.span + 1 - s.taps;
 	/* whole runs of `step` tiles, and of the last one those that have a pixel */
 	int64_t run = s.tile * s.step, left = out % run;
@@ -44,12 +60,25 @@ winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 	s.C = x->axis[1].n, s.K = o->axis[1].n;
 	for (int i = 0; i < 2; i++)
 		s.side[i] = side_of(x->axis[2 + i].n, o->axis[2 + i].n, &at, i, s.transposed, p->span ? p->span : SPAN);
+	s.filter = s.side[0].filter * s.side[1].filter;
+	s.parts = s.side[0].parts * s.side[1].parts;
+	s.depth = s.parts * s.C;
 	s.taps = s.side[0].taps * s.side[1].taps;
 	s.tile = s.side[0].tile * s.side[1].tile;
 	s.points = s.side[0].span * s.side[1].span;
 	s.tiles = s.side[0].tiles * s.side[1].tiles;
 	s.rows = s.tiles * s.n.n;
 	return s;
+}
+
+int
+winograd_tap(const Shape *s, int part, int i)
+{
+	const Side *rows = &s->side[0], *columns = &s->side[1];
+	int row = part / columns->parts * rows->taps + i / columns->taps,
+	    column = part % columns->parts * columns->taps + i % columns->taps;
+
+	return row < rows->filter && column < columns->filter ? row * columns->filter + column : -1;
 }
 
 /* Bytes from one point to the next of `count` elements each. Not their size: 36 streams at powers of two would meet in
@@ -66,13 +95,13 @@ winograd_weights_point(const Shape *s, const GemmParams *p)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
-	return winograd_point(s->dw ? s->C * s->K : winograd_panel_rows(s, p->lanes) * ceil_div(s->K, nr) * nr);
+	return winograd_point(s->dw ? s->depth * s->K : winograd_panel_rows(s, p->lanes) * ceil_div(s->K, nr) * nr);
 }
 
 int64_t
 winograd_panel_rows(const Shape *s, int w)
 {
-	return ceil_div(s->C, w) * w;
+	return ceil_div(s->depth, w) * w;
 }
 
 /* Rows, images of tiles, whose elements at the points and products of a usual panel fit L2. */
@@ -81,7 +110,7 @@ block_rows(const Graph *g, const Shape *s, const GemmParams *p)
 {
 	int64_t panel = machine_of(g)->vector_bytes == 64 ? 64 : 16, nr = s->K < panel ? s->K : panel;
 
-	return machine_of(g)->budget.l2 / F32(s->points * (s->C + nr));
+	return machine_of(g)->budget.l2 / F32(s->points * (s->depth + nr));
 }
 
 /* Tiles of a block that has all images of each, where there are few images and L3 keeps the weights, which each block
@@ -135,7 +164,7 @@ winograd_workspace(const Shape *s, const GemmParams *p)
 	Layout l = {.unit = 64}; /* lines: the tiles may be stored past the caches */
 	WinogradRegions r = {.weights = layout_take(&l, s->points * winograd_weights_point(s, p))};
 
-	r.tiles = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->C));
+	r.tiles = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->depth));
 	r.products = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->K));
 	r.bytes = l.bytes;
 	return r;
@@ -150,7 +179,7 @@ winograd_memory(const Shape *s, const GemmParams *p)
 
 	if (!rows)
 		return r;
-	r.tiles = layout_take(&l, s->points * winograd_point(rows * s->C));
+	r.tiles = layout_take(&l, s->points * winograd_point(rows * s->depth));
 	r.products = layout_take(&l, s->points * winograd_point(rows * p->nv * p->lanes));
 	r.bytes = l.bytes;
 	return r;

@@ -7,11 +7,15 @@
 enum { DEEPEST = 16 };
 
 /* ---------------------------------------------------------------- weights */
-/* A tap of W neighbours, at: of the first tap's, in elements; tail: lanes that exist, NULL: all. */
+/* A tap of a part, of W neighbours, at: of the first tap's, in elements; tail: lanes that exist, NULL: all. */
 static V
-tap_at(Emit *e, const Shape *s, V from, V at, int i, V tail)
+tap_at(Emit *e, const Shape *s, V from, V at, int part, int i, V tail)
 {
-	V tap = i_add_k(e, at, (s->transposed ? s->taps - 1 - i : i) * s->C * s->K), mask = e->mask;
+	int number = winograd_tap(s, part, i);
+
+	if (number < 0)
+		return LLVMConstNull(LLVMVectorType(e->l->f32, (unsigned)e->W));
+	V tap = i_add_k(e, at, (s->transposed ? s->filter - 1 - number : number) * s->C * s->K), mask = e->mask;
 
 	e->mask = tail;
 	V g = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
@@ -27,9 +31,9 @@ tail_of(Emit *e, int64_t n, V left)
 	return n % e->W ? mask_below(e, left) : NULL;
 }
 
-/* W rows of a panel, from row c0 and column k0 on: how many are left of these, and of columns; where they go to,
- * [point][row][column], past the caches or not. */
-typedef struct Part { V c0, k0, left, columns; Mem to; bool past; } Part;
+/* W rows of a panel, of a part of the filter, from row c0 and column k0 on: how many are left of these, and of columns;
+ * where they go to, [point][row][column], past the caches or not. */
+typedef struct Part { int part; V c0, k0, left, columns; Mem to; bool past; } Part;
 
 /* Taps g to row c and columns from k on at the points. */
 static void
@@ -53,7 +57,7 @@ panel_rows(Emit *e, const Shape *s, V from, const Part *p)
 		V g[TAPS_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
 
 		for (int i = 0; i < s->taps; i++)
-			g[i] = tap_at(e, s, from, at, i, tail);
+			g[i] = tap_at(e, s, from, at, p->part, i, tail);
 		points_store(e, s, p, g, c, k);
 	}
 }
@@ -73,7 +77,7 @@ panel_columns(Emit *e, const Shape *s, V from, V tile, const Part *p)
 				V at = i_add(e, i_mul_k(e, i_add(e, i_add(e, p->k0, k), j), s->C), p->c0);
 
 				vec_store(e, mem_at(e, &taps, k64(e, all), j),
-				          tap_at(e, s, from, at, i, tail_of(e, s->C, p->left)), NULL);
+				          tap_at(e, s, from, at, p->part, i, tail_of(e, s->C, p->left)), NULL);
 			}
 			V args[5] = {mem_at(e, &taps, k64(e, all)), k64(e, F32(w)), k64(e, w),
 			             mem_at(e, &taps, k64(e, i)), k64(e, F32(w))};
@@ -96,7 +100,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 {
 	int w = s->w;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(s->K, nr), point = winograd_weights_point(s, p),
-	        height = winograd_panel_rows(s, w);
+	        height = winograd_panel_rows(s, w), blocks = ceil_div(s->C, w);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "weights", &fresh);
@@ -111,22 +115,26 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 			LLVMSetAlignment(tile, 64);
 		}
 		TASKS(&e, t) {
-			V panel = i_div_k(&e, t, height / w), c0 = i_mul_k(&e, i_rem_k(&e, t, height / w), w),
+			V panel = i_div_k(&e, t, blocks), c0 = i_mul_k(&e, i_rem_k(&e, t, blocks), w),
 			  k0 = i_mul_k(&e, panel, nr);
 			Part part = {.c0 = c0,
 			             .k0 = k0,
 			             .left = i_sub(&e, k64(&e, s->C), c0),
 			             .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0)),
-			             .to = mem_axes(&e, mem_at(&e, &panels, panel, c0), BY(point), BY(F32(nr)), BY(4)),
 			             .past = pack_streams(gc->g, p, s->points * point)};
 
-			if (s->transposed)
-				panel_columns(&e, s, from, tile, &part);
-			else
-				panel_rows(&e, s, from, &part);
+			for (; part.part < s->parts; part.part++) {
+				V row = i_add_k(&e, c0, part.part * s->C);
+
+				part.to = mem_axes(&e, mem_at(&e, &panels, panel, row), BY(point), BY(F32(nr)), BY(4));
+				if (s->transposed)
+					panel_columns(&e, s, from, tile, &part);
+				else
+					panel_rows(&e, s, from, &part);
+			}
 		}
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * (height / w), .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
 /* ---------------------------------------------------------------- tiles of an image */
@@ -159,12 +167,11 @@ plane_chunk(const Cut *c)
 	return c->C < PLANE_CHUNK ? PLANE_CHUNK / c->C * c->C : c->C;
 }
 
-/* Is pixel i of every tile inside the image? */
+/* Is pixel i of every tile inside the image? first: of a part, in the first tile. */
 static bool
-always_inside(const Side *s, const Cut *c, int side, int i)
+always_inside(const Side *s, const Cut *c, int side, int i, int64_t first)
 {
-	int64_t first = i * s->step - c->pad[side];
-
+	first += i * s->step;
 	return first >= 0 && first + winograd_first(s, s->tiles - 1) < c->in[side];
 }
 
@@ -183,9 +190,10 @@ winograd_first_at(Emit *e, const Side *s, V tile)
 	return i_add(e, i_mul_k(e, i_div_k(e, tile, s->step), s->step * s->tile), i_rem_k(e, tile, s->step));
 }
 
-/* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), to `out` + a point's distance for each point. */
-void
-winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
+/* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), of one part, to `out` + a point's distance for each
+ * point. */
+static void
+cut_part(Emit *e, const Shape *s, const Cut *c, int part, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
 	V plane = i_mul_k(e, extent(e, s->n), c->C), in[POINTS_MOST], r[POINTS_MOST], off[POINTS_MOST],
 	  mask[POINTS_MOST], ok[2][SPAN_MOST], pos[2][SPAN_MOST], image = NULL, x, tail, before = e->mask;
@@ -196,10 +204,12 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < size[k]; i++) {
 			const Side *b = &s->side[k];
-			V want = i_add_k(e, winograd_first_at(e, b, tile[k]), i * b->step - c->pad[k]);
+			int number = k ? part % s->side[1].parts : part / s->side[1].parts;
+			int64_t first = number * b->taps * b->step - c->pad[k];
+			V want = i_add_k(e, winograd_first_at(e, b, tile[k]), first + i * b->step);
 
 			pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
-			ok[k][i] = always_inside(&s->side[k], c, k, i)
+			ok[k][i] = always_inside(b, c, k, i, first)
 			                   ? NULL
 			                   : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[k][i], "");
 		}
@@ -210,7 +220,7 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 			off[i * size[1] + j] = i_mul(e, i_add(e, i_mul_k(e, pos[0][i], c->in[1]), pos[1][j]), plane);
 			mask[i * size[1] + j] = both ? splat(e, both) : NULL;
 		}
-	if (from) {
+	if (from && c->parts == 1) {
 		x = loop_open(e, lo, hi, e->W);
 		tail = tail_of(e, c->C, i_sub(e, hi, x));
 		for (int i = 0; i < pixels; i++) {
@@ -219,7 +229,6 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 			in[i] = vec_load(e, ptr_at(e, from, i_mul_k(e, i_add(e, off[i], x), 4)), some);
 		}
 	} else {
-		/* made where pixels are, and nothing in the padding; pos is inside for both */
 		image = loop_open(e, i_div_k(e, lo, c->C), i_div_k(e, hi, c->C), 1);
 		Ix channel = {.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
 
@@ -227,6 +236,13 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		e->lanes = true;
 		e->mask = tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), channel.s));
 		for (int i = 0; i < pixels; i++) {
+			V some = mask[i] && tail ? mask_and(e, mask[i], tail) : tail ? tail : mask[i];
+
+			if (from) {
+				in[i] = vec_load(e, ptr_at(e, from, i_mul_k(e, i_add(e, off[i], x), 4)), some);
+				continue;
+			}
+			/* made where pixels are, and nothing in the padding; pos is inside for both */
 			V v = cell_vec(
 			        e, prologue_at(e, c->made, image, channel, pos[0][i / size[1]], pos[1][i % size[1]]));
 
@@ -237,6 +253,13 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 	}
 	Mem to = mem_axes(e, out, BY(point), BY(4)); /* [point][number] */
 	V number = i_sub(e, x, lo), next = i_add_k(e, x, AHEAD * e->W);
+
+	if (c->parts > 1) {
+		/* channels of the other parts, of images before this one, and of parts before this one of its own */
+		V others = i_mul_k(e, i_sub(e, image, i_div_k(e, lo, c->C)), (c->parts - 1) * c->C);
+
+		number = i_add_k(e, i_add(e, number, others), part * c->C);
+	}
 
 	/* more streams than the CPU follows by itself */
 	for (int k = 0; k < c->nsource; k++)
@@ -250,13 +273,20 @@ winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V l
 		loop_close(e);
 }
 
+void
+winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
+{
+	for (int part = 0; part < c->parts; part++)
+		cut_part(e, s, c, part, from, tile, lo, hi, out, point);
+}
+
 /* [point][tile][image][channel], past the caches where they will not keep it. Task: a tile, and a piece of its
  * planes. */
 void
 winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 {
 	int64_t full = s->n.n * c->C, chunk = plane_chunk(c), chunks = ceil_div(full, chunk);
-	int64_t point = winograd_point(s->tiles * full);
+	int64_t point = winograd_point(s->tiles * full * c->parts);
 	Cut with = *c;
 	Emit e = {0};
 	bool fresh;
@@ -272,7 +302,7 @@ winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), plane = i_mul_k(&e, extent(&e, s->n), c->C);
 		Mem to = mem_axes(&e, buffer(&e, c->dst), OF(0), BY(4)); /* [tile][number of the plane] */
 
-		to.axis[0].step = plane;
+		to.axis[0].step = i_mul_k(&e, plane, c->parts);
 		TASKS(&e, t) {
 			V tile = i_div_k(&e, t, chunks), at[2];
 
@@ -280,7 +310,8 @@ winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 			V lo = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, chunks), chunk), plane),
 			  hi = i_min(&e, i_add_k(&e, lo, chunk), plane);
 
-			winograd_cut(&e, s, &with, from, at, lo, hi, mem_at(&e, &to, tile, lo), point);
+			winograd_cut(&e, s, &with, from, at, lo, hi, mem_at(&e, &to, tile, i_mul_k(&e, lo, c->parts)),
+			             point);
 		}
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->tiles * chunks, .mul = 0, .div = 1, .grain = 1}, fresh,
