@@ -676,7 +676,7 @@ t "bench says what they take" 0 'plain kernel +[0-9.]+ % of the time: .*matmul0 
 t "and its JSON" 0 '"plain_share": 0\.[0-9]' "$dir/odd" bench --steps 3 --warmup 1 --repeat 1 --json
 
 t "a kernel variant that was chosen" 0 'done +conv2d.dw: Winograd.*select.winograd' "$mantou" explain "$dir/filter.net" same
-t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
+t "and one that was not" 0 'declined +conv2d.dx: transforms cost what the products save.*select.winograd' "$mantou" explain "$dir/filter.net" half
 t "one chosen beside products of pairs" 0 'done +conv2d, 11 times: Winograd.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
 t "and one that those are faster than" 0 'declined +conv2d.dw, 5 times: 16-bit products are twice as fast.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
 t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.winograd' "$mantou" explain "$dir/filter.net" same --disable winograd
@@ -769,7 +769,7 @@ tune "too long a band" 'band=99 does not fit: band <= pixel_rows, with pixel_row
 tune "images that do not divide the batch" 'images=1000 does not fit: .*, with n_images=[0-9]+, images=1000' 's/\(band=[0-9]*\)/\1,images=1000/'
 tune "copied where nothing is turned" 'copy=1 does not fit: !copy \|\| copies, with copies=0, copy=1' '/ conv2d /s/pack=1/pack=1,copy=1/'
 tune "pairs" 'pairs does not fit: pairs == products, with products=0, pairs=1' '/ conv2d /s/pack=1/pack=1,pairs/'
-tune "Winograd" 'stride and dilation are not 1' '/ conv2d /s/brgemm.1{\(.*lanes=8\).*/winograd.1{\1}/'
+tune "Winograd" '8 points a side are for filters of one row or column' '/ conv2d /s/brgemm.1{\(.*lanes=8\).*/winograd.1{\1,span=8}/'
 "$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda .* group=' | LC_ALL=C sort -u >"$dir/cuda.records"
 # cuda_tune NAME PATTERN SED: the same of target cuda
 cuda_arch=sm_80
@@ -1123,7 +1123,7 @@ plan "another family" "its kernel is 'rows'" '/"rows"/s/"rows"/"map"/'
 plan "no kernel" "'nonsense': its kernel is" '/"rows"/s/"rows"/"nonsense"/'
 plan "absurd parameters" 'brgemm.mr=1000000.*mr=1000000 does not fit: mr <= 64' '/brgemm/s/mr=[0-9]*/mr=1000000/'
 plan "parameters of no kernel" 'brgemm.rm=.*: [a-z0-9_.]+ takes parameters such as brgemm.mr=' '/brgemm/s/mr=/rm=/'
-plan "filters that it has not" 'Winograd is for convolutions|stride and dilation are not 1' '/matmul/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/head/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/conv2d_half/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/'
+plan "filters that it has not" 'Winograd is for convolutions|8 points a side are for' '/matmul/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/head/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/conv2d_half/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8,span=8}"/'
 plan "epochs" 'setting train.epochs needs an integer from 1' 's/^setting train.epochs = .*/setting train.epochs = 9223372036854775807/'
 plan "accumulated steps" 'setting train.accumulate needs an integer from 1' 's/^setting train.accumulate = .*/setting train.accumulate = 9223372036854775807/'
 t "backwards" 1 'lies before' "$mantou" dump --stage typed "$dir/fused.ir"

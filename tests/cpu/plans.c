@@ -144,7 +144,8 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	/* two contractions in one group would be computed one inside the other: fuse never asks for that */
 	for (uint32_t i = 0; i < g->op.n; i++)
 		inner += op_has((OpKind)g->op.at[i].kind, T_CONTRACT | T_WINDOW);
-	if (g->op.n < 2 || g->op.n > 32 || inner > 1)
+	/* one op alone is what runs before, but for a kernel that is asked for */
+	if ((g->op.n < 2 && !given_kernel && !points) || g->op.n > 32 || inner > 1)
 		return false;
 	for (uint32_t i = 0; i < g->op.n; i++)
 		if (g->op.at[i].group < 0 || t->may_fuse(t, g, NULL, &g->op.at[i]))

@@ -1,7 +1,6 @@
-/* winograd.c: convolutions of stride 1 in all three directions by Winograd's algorithm. Filters of up to 5x5 taps have
- * 6 points a side, F(4x4, 3x3), F(2x2, 5x5): a quarter of the multiplications, 9 of 25. Those of one row or column have
- * 8, F(1x4, 1x5): 2 of 5; of few pixels and a filter of 3x3 that is kept, 4, F(2x2, 3x3). Where taps are apart
- * (dilation) the pixels of a tile are, too.
+/* winograd.c: convolutions in all three directions by Winograd's algorithm. A side has 6 points, F(4x4, 3x3), F(2x2,
+ * 5x5): a quarter of the multiplications, 9 of 25. Filters of one row or column have 8, F(1x4, 1x5): 2 of 5; of few
+ * pixels and a filter of 3x3 that is kept, 4, F(2x2, 3x3). Dilations, strides and longer filters: struct Side.
  *
  * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, a vector of channels at least
  * (why_not).
@@ -22,7 +21,7 @@
  * 6 points along one side 5.5, direct sums 3 to 4.5).
  * Error: held to the bounds of all kernels (tests/cpu): root mean square 16 * 2^-23 of the results', 64 * 2^-23 of the
  * largest at most. Sums over rows of tiles are made of blocks of SUM_BLOCK rows, or the transform back, which takes
- * differences of large sums, would show their rounding. */
+ * differences of large sums, would show their rounding; those over channels of CHANNEL_BLOCK. */
 #include "winograd.h"
 #include <math.h>
 
@@ -84,21 +83,20 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 	 * each weight; of few points, whose weights are kept, 100 for each element */
 	if (p->span == SHORT_SPAN)
 		return products + (double)s.rows * (double)(s.C + s.K) * 100;
-	double transforms = (double)s.rows * (double)(s.depth + s.K) * 300 + (double)(s.depth * s.K) * 400;
+	double weights = (double)(s.turns * s.depth * s.K), other = 0;
+	double transforms = (double)s.rows * (double)(s.depth + s.K) * 300 + weights * 400;
+	const Budget *b = &machine_of(g)->budget;
 
-	return products + transforms * s.points / POINTS_MOST;
-}
-
-/* Products of a tap and a pixel of a row or column of the image, for all of its results. */
-static int64_t
-taps_inside(const Side *s)
-{
-	int64_t n = 0;
-
-	for (int64_t i = 0; i < s->out; i++)
-		for (int64_t at = i - s->pad, end = at + s->filter * s->step; at < end; at += s->step)
-			n += at >= 0 && at < s->in;
-	return n;
+	/* of several parts: weights that L2 does not hold are written and read (measured: 512 channels of 4x4 pixels,
+	 * 128 of one image); of both sides, sums over rows of a vector's width reach 0.4 of the rate, those of the
+	 * direct kernel all of it (16 channels) */
+	if (s.parts * s.turns > 1) {
+		if (4 * s.points * weights > (double)b->l2)
+			other = 2 * 4 * s.points * weights * b->rates.products / b->rates.bytes;
+		if (s.dw && s.K <= p->lanes && !p->span)
+			products *= 2.5;
+	}
+	return products + transforms * s.points / POINTS_MOST + other;
 }
 
 /* The direct kernel's products. It leaves out what the border's zeros would be multiplied by: half of those of images
@@ -112,10 +110,10 @@ direct_work(const Shape *s, bool pairs)
 	int64_t apart = s->side[0].step > s->side[1].step ? s->side[0].step : s->side[1].step;
 
 	for (int i = 0; i < 2; i++)
-		small |= s->side[i].taps > 1 && s->side[i].tile < 4;
+		small |= s->side[i].taps > 1 && s->side[i].tile < 3;
 	bool all = pairs || small || s->n.n * apart < FULL;
-	double taps = all ? (double)(s->filter * s->side[0].out * s->side[1].out)
-	                  : (double)(taps_inside(&s->side[0]) * taps_inside(&s->side[1]));
+	double taps = all ? (double)(s->filter * s->side[0].out * s->side[1].out) / s->turns
+	                  : (double)(winograd_inside(&s->side[0]) * winograd_inside(&s->side[1]));
 
 	return 2.0 * taps * (double)s->n.n * (double)(s->C * s->K);
 }
@@ -123,9 +121,9 @@ direct_work(const Shape *s, bool pairs)
 /* ---------------------------------------------------------------- the choice */
 /* More points save more products and cost more bits, of both sides together; of one alone 8 cost no more than 36 do. */
 static int
-usual_span(const Type *w)
+usual_span(const Window *at)
 {
-	return w->axis[2].n == 1 || w->axis[3].n == 1 ? LONG_SPAN : SPAN;
+	return winograd_taps_met(at, 0) == 1 || winograd_taps_met(at, 1) == 1 ? LONG_SPAN : SPAN;
 }
 
 /* Of so many points a row: the products, while weights that are kept come from memory. */
@@ -148,10 +146,10 @@ short_span_pays(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams
 {
 	const Budget *b = &machine_of(g)->budget;
 
-	const Type *w = conv_filter(g, op);
+	Window at = window_of(g, op);
 
-	return cx->prepacked && op->kind != OP_conv2d_dw && usual_span(w) == SPAN && w->axis[2].n < SHORT_SPAN
-	       && w->axis[3].n < SHORT_SPAN && bytes >= b->l2
+	return cx->prepacked && op->kind != OP_conv2d_dw && usual_span(&at) == SPAN && at.k[0] < SHORT_SPAN
+	       && at.k[1] < SHORT_SPAN && at.stride[0] * at.stride[1] == 1 && bytes >= b->l2
 	       && seconds_of(g, op, *p, SHORT_SPAN) < seconds_of(g, op, *p, SPAN)
 	       && (double)bytes / b->rates.bytes < op_flops(g, op) / b->rates.products;
 }
@@ -159,15 +157,15 @@ short_span_pays(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams
 static bool
 offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
 {
-	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
+	Window at = window_of(g, op);
 	const Algo *row = p->algo;
 
 	(void)best;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
-	if (w->axis[2].n * w->axis[3].n == 1)
+	if (winograd_taps_met(&at, 0) * winograd_taps_met(&at, 1) == 1)
 		return false;
-	p->span = usual_span(w) == SPAN ? 0 : usual_span(w);
+	p->span = usual_span(&at) == SPAN ? 0 : usual_span(&at);
 	Shape s = winograd_shape(g, op, p);
 	int64_t fewer = F32(SHORT_SPAN * SHORT_SPAN * s.depth * s.K);
 
@@ -196,16 +194,15 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	if (op->kind == OP_matmul)
 		return "Winograd is for convolutions";
 	Conv c = conv_of(g, op);
-	const Type *w = conv_filter(g, op);
 
-	if (w->axis[2].n * w->axis[3].n == 1)
-		return "the filter has one tap";
-	if (p->span > SPAN && usual_span(w) == SPAN)
+	if (winograd_taps_met(&c.at, 0) * winograd_taps_met(&c.at, 1) == 1)
+		return "no pixel meets two taps of its own";
+	if (p->span > SPAN && usual_span(&c.at) == SPAN)
 		return arena_printf(g->arena, "%d points a side are for filters of one row or column", p->span);
 	if (c.groups > 1)
 		return "the channels are in groups";
-	if (c.at.stride[0] != 1 || c.at.stride[1] != 1)
-		return "the stride is not 1";
+	if (c.at.stride[0] * c.at.stride[1] > 1 && c.at.dilation[0] * c.at.dilation[1] > 1)
+		return "it has both a stride and a dilation";
 	for (int i = 0; i < 2; i++)
 		if (c.at.pad[i] > c.at.dilation[i] * (c.at.k[i] - 1))
 			return "the padding is as wide as the filter";
@@ -215,6 +212,9 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 		return "4 points of a row are for sums forward and in the image";
 	Shape s = winograd_shape(g, op, p);
 
+	for (int i = 0; i < 2; i++)
+		if (s.side[i].out % s.side[i].turns && s.side[i].out / s.side[i].turns % s.side[i].tile == 0)
+			return "tiles of some turns would have no pixels";
 	if (p->lanes != lanes && (lanes != 16 || p->lanes != 8))
 		return arena_printf(g->arena, "its transforms work on vectors of %d, and not of %d", lanes, p->lanes);
 	if (s.C < p->lanes || s.K < p->lanes)
@@ -324,7 +324,7 @@ read(const Params *q, GemmParams *p)
 
 const Algo algo_winograd = {
 	.family = FAMILY_cpu_winograd,
-	.doc = "filters of stride 1 by Winograd's algorithm, F(4x4, 3x3), F(2x2, 5x5), F(1x4, 1x5)",
+	.doc = "convolutions of several taps by Winograd's algorithm, F(4x4, 3x3), F(2x2, 5x5), F(1x4, 1x5)",
 	.ops = {OP_conv2d, OP_conv2d_dx, OP_conv2d_dw},
 	.engines = ENGINES_F32,
 	.facts = facts,

@@ -11,15 +11,21 @@ enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
 /* Transforms: overlapping pixels, taps, a gradient's pixels to points; points to pixels, and to a gradient's taps. */
 typedef enum Way { DATA, WEIGHTS, GRADIENT, PIXELS, TAPS } Way;
 
-/* Rows, [0], or columns, [1], of the image and of the filter, and how they are cut into tiles. A tile has pixels that
- * are `step` apart, as the filter's taps are: between them lie those of step - 1 other tiles. Where the filter has one
- * tap, a tile is one pixel, and one point. A long filter is cut into parts, each with tiles of its own, shifted by what
- * lies before it: their products are added at the points, as those of more channels would be. */
+/* Rows, [0], or columns, [1], of the image and of the filter, and how they are cut into tiles. Where the filter's taps
+ * are apart, the pixels of a tile are: between them lie those of other tiles. Where a pixel meets one tap, a tile is
+ * one pixel, and one point. A long filter is cut into parts, each with tiles of its own, shifted by what lies before
+ * it: their products are added at the points, as those of more channels would be. With a stride of s, every s-th tap is
+ * a filter of its own on every s-th pixel, and a part at least; in the gradient in the image, every s-th pixel is made
+ * by such a filter: s turns, each with tiles and weights of its own, turn by turn. */
 typedef struct Side {
 	int64_t in, out, pad; /* pixels that are cut into overlapping tiles, that are made; before the first one */
-	int filter, parts;    /* all its taps; how many parts */
+	int filter, met;      /* all its taps; those that one pixel meets */
+	int parts, turns;
 	int taps, tile, span; /* of a part; a tile's pixels and points */
-	int64_t step, tiles;
+	int64_t stride;       /* pixels that are cut for each that is made */
+	int64_t step, move;   /* from one pixel of a tile to the next: of those that are made, that are cut */
+	int64_t tiles;        /* of all turns */
+	bool back;            /* taps in opposite order */
 } Side;
 
 typedef struct Shape {
@@ -27,11 +33,11 @@ typedef struct Shape {
 	/* channels that are summed over (of the input, for the weights' gradient), of what is made in tiles */
 	int64_t C, K;
 	Side side[2];
-	int filter, parts, taps, tile, points; /* of both */
-	int64_t depth;                         /* channels of all parts: rows of the weights at a point */
-	int64_t tiles;
-	int64_t rows;           /* of the products, of a full batch */
-	bool transposed;         /* taps in opposite order, weights transposed: gradient in x */
+	int filter, parts, turns, taps, tile, points; /* of both */
+	int64_t depth;       /* channels of all parts: rows of the weights at a point */
+	int64_t tiles, each; /* of all turns, of each */
+	int64_t rows;        /* of the products, of a full batch */
+	bool transposed;     /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
 	/* type of the elements in the buffer of weights; what they are rounded to, DT_none: nothing */
 	DType weights, rounded;
@@ -49,11 +55,18 @@ void winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out);
 /* ---- winograd_shape.c: what follows from the group's shape, its parameters and the machine */
 /* The first pixel of a tile. */
 int64_t winograd_first(const Side *s, int64_t tile);
+/* The first pixel that one is cut of, of the first part; behind it that of another part. */
+int64_t winograd_start(const Side *s, Way way, int64_t tile);
+int64_t winograd_shift(const Side *s, int part);
+/* Products of a tap and a pixel inside the image, for all that are made of a row or column. */
+int64_t winograd_inside(const Side *s);
+/* Taps of side i that a pixel meets. */
+int winograd_taps_met(const Window *at, int i);
 /* Without what winograd_split adds for a kernel that is emitted. */
 Shape winograd_shape(const Graph *g, const Op *op, const GemmParams *p);
 Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);
-/* Tap i of a part of the filter, among all; -1: the filter ends before it. */
-int winograd_tap(const Shape *s, int part, int i);
+/* Tap i of a part of the filter in a turn, among all; -1: there is none. */
+int winograd_tap(const Shape *s, int turn, int part, int i);
 /* Bytes from one point to the next: of `count` elements each; of the weights. */
 int64_t winograd_point(int64_t count);
 int64_t winograd_weights_point(const Shape *s, const GemmParams *p);
@@ -72,9 +85,9 @@ int64_t winograd_block_tiles(const Graph *g, const Shape *s, const GemmParams *p
 /* ---- winograd_tiles.c: operands to the points */
 typedef struct Cut {
 	int64_t C;
-	int64_t in[2], pad[2]; /* pixels of each side; before the first one */
-	Way way;               /* DATA or GRADIENT */
-	int parts;             /* each is cut, to channels of its own */
+	int64_t in[2]; /* pixels of each side */
+	Way way;       /* DATA or GRADIENT */
+	int parts;     /* each is cut, to channels of its own */
 	int src; /* buffer of f32; -1: the kernel makes `made`, or widens it */
 	Val made;
 	int dst;
@@ -102,5 +115,8 @@ void winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const
 V winograd_piece_pixels(Emit *e, void *cx, V piece); /* cx: the Shape */
 
 /* ---- winograd_emit.c */
+/* Tiles of `count` rows from lo on at a point, a, times panel kb, b, to c; next: the panel that follows. */
+typedef struct Multiply { Tiles tiles; GemmParams shared; V strides; int64_t nr, npanel; } Multiply;
+void winograd_multiply(Emit *e, const Shape *s, const Multiply *m, V lo, V count, V kb, V a, V b, V c, V next);
 void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKernels *gk);
 #endif

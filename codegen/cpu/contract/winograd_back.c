@@ -24,7 +24,7 @@ pixel_index(Emit *e, void *cx, V row, Ix *ix)
 static bool
 whole_tiles(const Side *s)
 {
-	return s->out % (s->tile * s->step) == 0;
+	return s->out % (s->tile * s->step) == 0; /* of each turn alike */
 }
 
 /* Rows or columns of a tile that are pixels. */
@@ -206,8 +206,13 @@ band_open(Emit *e, const Shape *s, V t, Band *r)
 
 	*r = (Band){.place = i_div_k(e, t, s->split), .count = k64(e, 1)};
 	if (s->together > 1) {
-		r->place = i_mul_k(e, t, s->together);
-		r->count = i_min(e, k64(e, s->together), i_sub(e, k64(e, s->tiles), r->place));
+		int64_t runs = ceil_div(s->each, s->together);
+		V turn = s->turns > 1 ? i_div_k(e, t, runs) : NULL;
+
+		r->place = i_mul_k(e, turn ? i_rem_k(e, t, runs) : t, s->together);
+		r->count = i_min(e, k64(e, s->together), i_sub(e, k64(e, s->each), r->place));
+		if (turn)
+			r->place = i_add(e, r->place, i_mul_k(e, turn, s->each));
 	}
 	r->start = i_mul(e, i_rem_k(e, t, s->split), most);
 	r->first = loop_open(e, r->start, s->split > 1 ? i_min(e, n, i_add(e, r->start, most)) : n, s->block);
@@ -235,7 +240,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->together,
 	        vpoint = winograd_point(most * s->depth), mpoint = winograd_point(most * nr),
-	        whole = s->together > 1 ? s->rows : s->n.n;
+	        wpoint = winograd_weights_point(s, p), whole = s->together > 1 ? s->rows / s->turns : s->n.n;
 	WinogradRegions memory = winograd_memory(s, p);
 	Emit e = {0};
 	bool fresh, tile;
@@ -247,21 +252,22 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 	scratch_check(gc, memory.bytes);
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		GemmParams shared = panel_shared(p, most);
-		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
-		                         (Steps){4, F32(nr)});
+		Multiply mul = {.shared = panel_shared(p, most), .nr = nr, .npanel = npanel};
+
+		mul.tiles = tiles_make(&e, &mul.shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
+		                       (Steps){4, F32(nr)});
 		V from = c->src < 0 ? NULL : buffer(&e, c->src);
-		/* [point][panel]; tiles and products: [point][row] */
-		Mem B = mem_axes(&e, buffer(&e, weights), BY(winograd_weights_point(s, p)),
+		/* [turn][point][panel]; tiles and products: [point][row] */
+		Mem B = mem_axes(&e, buffer(&e, weights), BY(s->points * wpoint), BY(wpoint),
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
 		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(F32(s->depth)));
 		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(F32(nr)));
 		V out = epilogue_raw(&e, epi, s->tile * IMAGES, nr, &tile);
-		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->depth),
-		                                                            [S_AK] = 4,
-		                                                            [S_BK] = F32(nr),
-		                                                            [S_CM] = F32(nr),
-		                                                            [S_NK] = s->depth});
+		mul.strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->depth),
+		                                                                [S_AK] = 4,
+		                                                                [S_BK] = F32(nr),
+		                                                                [S_CM] = F32(nr),
+		                                                                [S_NK] = s->depth});
 		V at[2], piece, row;
 		Band band;
 
@@ -273,14 +279,15 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 
 			LOOP(&e, kb, kb0, kb1, 1) {
 				TIMES(&e, point, s->points) {
-					V panel = mem_at(&e, &B, point, kb),
-					  next = mem_at(&e, &B, i_rem_k(&e, i_add_k(&e, point, 1), s->points), kb);
+					V turn = s->turns > 1 ? i_div_k(&e, band.place, s->each) : k64(&e, 0),
+					  after = i_rem_k(&e, i_add_k(&e, point, 1), s->points),
+					  panel = mem_at(&e, &B, turn, point, kb),
+					  next = mem_at(&e, &B, turn, after, kb);
 
-					TILES(&e, lo, count, rows, p->mr) {
-						panel_next(&e, &shared, strides, next, lo, s->depth);
-						tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &v, point, lo),
-						          panel, mem_at(&e, &m, point, lo), NULL, NULL, strides, NULL);
-					}
+					TILES(&e, lo, count, rows, p->mr)
+						winograd_multiply(&e, s, &mul, lo, count, kb,
+						                  mem_at(&e, &v, point, lo), panel,
+						                  mem_at(&e, &m, point, lo), next);
 				}
 				LOOPS(&e, band_tile(&e, s, &band, t, at, &piece, &row))
 					turn_back(&e, s, p, epi,
@@ -297,5 +304,7 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 			}
 		}
 	}
-	kernel_end(gc, &e, gk, fn, slices_rows(ceil_div(s->tiles, s->together) * s->split, npanel), fresh, false);
+	int64_t pieces = s->turns * ceil_div(s->each, s->together) * s->split;
+
+	kernel_end(gc, &e, gk, fn, slices_rows(pieces, npanel), fresh, false);
 }

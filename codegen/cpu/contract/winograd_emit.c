@@ -3,55 +3,84 @@
  * In: the group, buffers of its operands.   Out: kernels in order; here those that multiply, and taps. */
 #include "winograd.h"
 
-enum { SUM_BLOCK = 128 }; /* rows of tiles, each block's sum added to what stands in memory */
+/* Rows of tiles, channels: each block's sum is added to what stands in memory. */
+enum { SUM_BLOCK = 128, CHANNEL_BLOCK = 256 };
 
 /* ---------------------------------------------------------------- products */
-/* Task: a point and a block of rows. */
+void
+winograd_multiply(Emit *e, const Shape *s, const Multiply *m, V lo, V count, V kb, V a, V b, V c, V next)
+{
+	int64_t blocks = ceil_div(s->depth, CHANNEL_BLOCK), most = ceil_div(s->depth, blocks);
+	V which = k64(e, S_NK);
+
+	for (int64_t at = 0; at < s->depth; at += most) {
+		V size = k64(e, at + most < s->depth ? most : s->depth - at), acc = at ? k64(e, ADDED) : NULL,
+		  from = at ? ptr_at(e, a, k64(e, F32(at))) : a, panel = at ? ptr_at(e, b, k64(e, F32(at * m->nr))) : b;
+
+		if (blocks > 1)
+			LLVMBuildStore(here(e), size,
+			               LLVMBuildInBoundsGEP2(here(e), e->l->i64, m->strides, &which, 1, ""));
+		panel_next(e, &m->shared, m->strides, at ? ptr_at(e, next, k64(e, at * m->shared.share)) : next, lo,
+		           s->depth);
+		tile_call(e, &m->tiles, count, kb, m->npanel, from, panel, c, NULL, NULL, m->strides, acc);
+	}
+}
+
+/* Task: a point of a turn and a block of its rows. */
 static void
 products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), block = p->mr * 8,
-	        blocks = ceil_div(s->rows, block);
+	        blocks = ceil_div(s->rows / s->turns, block);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		GemmParams shared = panel_shared(p, s->rows < block ? s->rows : block);
-		Tiles tiles = tiles_make(&e, &shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr),
-		                         (Steps){4, F32(nr)});
-		/* [point][row][channel], [point][panel], [point][row][panel] */
-		int64_t line = F32(s->depth), plane = winograd_point(s->rows * s->depth);
-		Mem A = mem_axes(&e, buffer(&e, abuf), BY(plane), BY(line), BY(4));
+		int64_t each = s->rows / s->turns;
+		Multiply m = {.shared = panel_shared(p, each < block ? each : block), .nr = nr, .npanel = npanel};
+
+		m.tiles = tiles_make(&e, &m.shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(each, block, p->mr),
+		                     (Steps){4, F32(nr)});
+		/* [point][row][channel], [turn and point][panel], [point][row][panel] */
+		int64_t line = F32(s->depth), size = winograd_point(s->rows * s->depth);
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(size), BY(line), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
-		V rows = i_mul_k(&e, extent(&e, s->n), s->tiles);
-		V strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = line,
-		                                                            [S_AK] = 4,
-		                                                            [S_BK] = F32(nr),
-		                                                            [S_CM] = F32(s->K),
-		                                                            [S_NK] = s->depth});
+		V rows = i_mul_k(&e, extent(&e, s->n), s->each);
+		m.strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = line,
+		                                                              [S_AK] = 4,
+		                                                              [S_BK] = F32(nr),
+		                                                              [S_CM] = F32(s->K),
+		                                                              [S_NK] = s->depth});
 
 		TASKS(&e, t) {
-			V point = i_div_k(&e, t, blocks);
+			V plane = i_div_k(&e, t, blocks), point = plane;
 			V lo0 = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, blocks), block), rows),
-			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows);
+			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows), before = NULL;
 
+			if (s->turns > 1) {
+				point = i_rem_k(&e, plane, s->points);
+				before = i_mul(&e, i_div_k(&e, plane, s->points), rows);
+			}
 			TIMES(&e, kb, npanel) {
-				V panel = mem_at(&e, &B, point, kb), next = mem_at(&e, &B, point, i_add_k(&e, kb, 1));
+				V panel = mem_at(&e, &B, plane, kb), next = mem_at(&e, &B, plane, i_add_k(&e, kb, 1));
 
 				TILES(&e, lo, count, i_sub(&e, hi0, lo0), p->mr) {
-					panel_next(&e, &shared, strides, next, lo, s->depth);
-					lo = i_add(&e, lo0, lo);
-					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, lo), panel,
-					          mem_at(&e, &C, point, lo, kb), NULL, NULL, strides, NULL);
+					V row = i_add(&e, lo0, lo);
+
+					if (before)
+						row = i_add(&e, before, row);
+					winograd_multiply(&e, s, &m, lo, count, kb, mem_at(&e, &A, point, row), panel,
+					                  mem_at(&e, &C, point, row, kb), next);
 				}
 			}
 		}
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->points * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->turns * s->points * blocks, .mul = 0, .div = 1, .grain = 1},
+	           fresh, false);
 }
 
 /* Sums over all rows. Task: a point and a panel of columns. */
@@ -70,11 +99,11 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		e.streamed |= past.past;
-		int64_t line = F32(s->depth), plane = winograd_point(s->rows * s->depth);
+		int64_t line = F32(s->depth), size = winograd_point(s->rows * s->depth);
 		Tiles tiles = tiles_make(&e, &past, s->K, tile_rows(s->depth, s->depth, p->mr),
 		                         (Steps){line, F32(s->K)});
 		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
-		Mem A = mem_axes(&e, buffer(&e, abuf), BY(plane), BY(line), BY(4));
+		Mem A = mem_axes(&e, buffer(&e, abuf), BY(size), BY(line), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(F32(s->K)), BY(F32(nr)));
 		V rows = i_mul_k(&e, extent(&e, s->n), s->tiles);
@@ -131,7 +160,7 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 			winograd_both(&e, s, TAPS, m, g);
 			for (int i = 0; i < s->taps; i++) {
-				int tap = winograd_tap(s, part, i);
+				int tap = winograd_tap(s, 0, part, i);
 
 				if (tap >= 0)
 					vec_store(&e, mem_at(&e, &to, k64(&e, tap), t), g[i], tail);
@@ -148,7 +177,6 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	bool half = gemm_half(gc->g, op) != DT_none;
 	Cut cut = {.in = {s.side[0].in, s.side[1].in},
 	           .C = s.C,
-	           .pad = {s.side[0].pad, s.side[1].pad},
 	           .way = DATA,
 	           .parts = s.parts,
 	           .src = half ? -1 : abuf,

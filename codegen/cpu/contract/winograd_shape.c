@@ -3,12 +3,6 @@
  * In: the group's contraction, its parameters.   Out: Shape; bytes between points; images and tiles of a block. */
 #include "winograd.h"
 
-int64_t
-winograd_first(const Side *s, int64_t tile)
-{
-	return tile / s->step * s->step * s->tile + tile % s->step;
-}
-
 /* Taps of a part of a filter: those that cost the fewest products, of these the fewest parts. */
 static int
 part_of(int filter, int span)
@@ -22,24 +16,94 @@ part_of(int filter, int span)
 	return best;
 }
 
-static Side
-side_of(int64_t in, int64_t out, const Window *at, int i, bool transposed, int span)
+int
+winograd_taps_met(const Window *at, int i)
 {
-	int filter = (int)at->k[i];
-	Side s = {.in = in, .out = out, .pad = at->pad[i], .filter = filter, .step = at->dilation[i]};
+	return (int)ceil_div(at->k[i], at->stride[i]);
+}
 
-	s.span = filter == 1 ? 1 : span;
-	s.taps = filter == 1 ? 1 : part_of(filter, span);
-	s.parts = (int)ceil_div(filter, s.taps);
-	if (filter == 1)
-		s.step = 1;
-	if (transposed)
-		s.pad = s.step * (filter - 1) - s.pad;
+int64_t
+winograd_first(const Side *s, int64_t tile)
+{
+	int64_t each = s->tiles / s->turns;
+
+	if (s->turns > 1)
+		return tile % each * s->tile * s->step + tile / each;
+	return tile / s->step * s->step * s->tile + tile % s->step;
+}
+
+int64_t
+winograd_start(const Side *s, Way way, int64_t tile)
+{
+	int64_t each = s->tiles / s->turns;
+
+	if (way == GRADIENT)
+		return winograd_first(s, tile);
+	if (s->turns > 1)
+		return tile % each * s->tile + (tile / each + s->pad) / s->turns - (s->met - 1);
+	return winograd_first(s, tile) * s->stride - s->pad;
+}
+
+/* Filters that a stride makes of one. */
+static int
+strides(const Side *s)
+{
+	return s->stride < s->filter ? (int)s->stride : s->filter;
+}
+
+/* Tap i of a part, among all; outside of these: there is none. */
+static int64_t
+tap_along(const Side *s, int turn, int part, int i)
+{
+	if (s->back)
+		return (turn + s->pad) % s->turns + (int64_t)s->turns * (s->met - 1 - part * s->taps - i);
+	return (part / strides(s) * s->taps + i) * s->stride + part % strides(s);
+}
+
+int64_t
+winograd_shift(const Side *s, int part)
+{
+	return s->back ? part * s->taps * s->move : tap_along(s, 0, part, 0) * (s->move / s->stride);
+}
+
+int64_t
+winograd_inside(const Side *s)
+{
+	int64_t n = 0, each = s->tiles / s->turns;
+
+	for (int64_t tile = 0; tile < s->tiles; tile++)
+		for (int64_t i = 0; i < s->tile && winograd_first(s, tile) + i * s->step < s->out; i++)
+			for (int k = 0; k < s->parts * s->taps; k++) {
+				int part = k / s->taps, tap = k % s->taps;
+				int64_t number = tap_along(s, (int)(tile / each), part, tap), at = (i + tap) * s->move;
+
+				at += winograd_start(s, DATA, tile) + winograd_shift(s, part);
+				n += number >= 0 && number < s->filter && at >= 0 && at < s->in;
+			}
+	return n;
+}
+
+static Side
+side_of(int64_t in, int64_t out, const Window *at, int i, bool back, int span)
+{
+	int filter = (int)at->k[i], met = winograd_taps_met(at, i);
+	int64_t apart = filter > 1 ? at->dilation[i] : 1;
+	Side s = {.in = in, .out = out, .pad = at->pad[i], .filter = filter, .met = met, .back = back};
+
+	s.turns = back ? (int)at->stride[i] : 1;
+	s.stride = back ? 1 : at->stride[i];
+	s.step = s.turns > 1 ? s.turns : apart;
+	s.move = apart * s.stride;
+	s.span = met == 1 ? 1 : span;
+	s.taps = met == 1 ? 1 : part_of(met, span);
 	s.tile = s.span + 1 - s.taps;
-	/* whole runs of `step` tiles, and of the last one those that have a pixel */
+	s.parts = strides(&s) * (int)ceil_div(met, s.taps);
+	if (back && s.turns == 1)
+		s.pad = apart * (filter - 1) - s.pad;
+	/* whole runs of tiles that lie between each other, and of the last one those that have a pixel */
 	int64_t run = s.tile * s.step, left = out % run;
 
-	s.tiles = out / run * s.step + (left < s.step ? left : s.step);
+	s.tiles = s.turns > 1 ? s.turns * ceil_div(out, run) : out / run * s.step + (left < s.step ? left : s.step);
 	return s;
 }
 
@@ -66,19 +130,22 @@ winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 	s.taps = s.side[0].taps * s.side[1].taps;
 	s.tile = s.side[0].tile * s.side[1].tile;
 	s.points = s.side[0].span * s.side[1].span;
+	s.turns = s.side[0].turns * s.side[1].turns;
 	s.tiles = s.side[0].tiles * s.side[1].tiles;
+	s.each = s.tiles / s.turns;
 	s.rows = s.tiles * s.n.n;
 	return s;
 }
 
 int
-winograd_tap(const Shape *s, int part, int i)
+winograd_tap(const Shape *s, int turn, int part, int i)
 {
 	const Side *rows = &s->side[0], *columns = &s->side[1];
-	int row = part / columns->parts * rows->taps + i / columns->taps,
-	    column = part % columns->parts * columns->taps + i % columns->taps;
+	int64_t row = tap_along(rows, turn / columns->turns, part / columns->parts, i / columns->taps),
+	        column = tap_along(columns, turn % columns->turns, part % columns->parts, i % columns->taps);
+	bool is = row >= 0 && column >= 0 && row < rows->filter && column < columns->filter;
 
-	return row < rows->filter && column < columns->filter ? row * columns->filter + column : -1;
+	return is ? (int)(row * columns->filter + column) : -1;
 }
 
 /* Bytes from one point to the next of `count` elements each. Not their size: 36 streams at powers of two would meet in
@@ -104,6 +171,13 @@ winograd_panel_rows(const Shape *s, int w)
 	return ceil_div(s->depth, w) * w;
 }
 
+/* At all points, of all turns. */
+static int64_t
+weights_bytes(const Shape *s, const GemmParams *p)
+{
+	return s->turns * s->points * winograd_weights_point(s, p);
+}
+
 /* Rows, images of tiles, whose elements at the points and products of a usual panel fit L2. */
 static int64_t
 block_rows(const Graph *g, const Shape *s, const GemmParams *p)
@@ -120,13 +194,15 @@ int64_t
 winograd_block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
 {
 	enum { TASKS = 8 };
-	int64_t n = s->n.n, all = s->tiles, tiles = block_rows(g, s, p) / n;
+	int64_t n = s->n.n, most = s->tiles / TASKS, tiles = block_rows(g, s, p) / n;
 
 	if (s->dw || n >= FEWEST || p->blocks)
 		return 1;
-	if (tiles > all / TASKS)
-		tiles = all / TASKS;
-	bool few = tiles * n < FEWEST || s->points * winograd_weights_point(s, p) > machine_of(g)->budget.l3 / 3;
+	if (most > s->each)
+		most = s->each;
+	if (tiles > most)
+		tiles = most;
+	bool few = tiles * n < FEWEST || weights_bytes(s, p) > machine_of(g)->budget.l3 / 3;
 
 	return few ? 1 : tiles;
 }
@@ -162,7 +238,7 @@ WinogradRegions
 winograd_workspace(const Shape *s, const GemmParams *p)
 {
 	Layout l = {.unit = 64}; /* lines: the tiles may be stored past the caches */
-	WinogradRegions r = {.weights = layout_take(&l, s->points * winograd_weights_point(s, p))};
+	WinogradRegions r = {.weights = layout_take(&l, weights_bytes(s, p))};
 
 	r.tiles = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->depth));
 	r.products = layout_take(&l, s->block ? 0 : s->points * winograd_point(s->rows * s->K));

@@ -7,15 +7,20 @@
 enum { DEEPEST = 16 };
 
 /* ---------------------------------------------------------------- weights */
-/* A tap of a part, of W neighbours, at: of the first tap's, in elements; tail: lanes that exist, NULL: all. */
+/* W rows of a panel, of a part of the filter in a turn, from row c0 and column k0 on: how many are left of these, and
+ * of columns; where they go to, [point][row][column], past the caches or not. */
+typedef struct Part { int turn, part; V c0, k0, left, columns; Mem to; bool past; } Part;
+
+/* A tap of a part in a turn, of W neighbours, at: of the first tap's, in elements; tail: lanes that exist, NULL:
+ * all. */
 static V
-tap_at(Emit *e, const Shape *s, V from, V at, int part, int i, V tail)
+tap_at(Emit *e, const Shape *s, V from, V at, const Part *p, int i, V tail)
 {
-	int number = winograd_tap(s, part, i);
+	int number = winograd_tap(s, p->turn, p->part, i);
 
 	if (number < 0)
 		return LLVMConstNull(LLVMVectorType(e->l->f32, (unsigned)e->W));
-	V tap = i_add_k(e, at, (s->transposed ? s->filter - 1 - number : number) * s->C * s->K), mask = e->mask;
+	V tap = i_add_k(e, at, number * s->C * s->K), mask = e->mask;
 
 	e->mask = tail;
 	V g = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
@@ -30,10 +35,6 @@ tail_of(Emit *e, int64_t n, V left)
 {
 	return n % e->W ? mask_below(e, left) : NULL;
 }
-
-/* W rows of a panel, of a part of the filter, from row c0 and column k0 on: how many are left of these, and of columns;
- * where they go to, [point][row][column], past the caches or not. */
-typedef struct Part { int part; V c0, k0, left, columns; Mem to; bool past; } Part;
 
 /* Taps g to row c and columns from k on at the points. */
 static void
@@ -57,7 +58,7 @@ panel_rows(Emit *e, const Shape *s, V from, const Part *p)
 		V g[TAPS_MOST], tail = tail_of(e, s->K, i_sub(e, p->columns, k));
 
 		for (int i = 0; i < s->taps; i++)
-			g[i] = tap_at(e, s, from, at, p->part, i, tail);
+			g[i] = tap_at(e, s, from, at, p, i, tail);
 		points_store(e, s, p, g, c, k);
 	}
 }
@@ -77,7 +78,7 @@ panel_columns(Emit *e, const Shape *s, V from, V tile, const Part *p)
 				V at = i_add(e, i_mul_k(e, i_add(e, i_add(e, p->k0, k), j), s->C), p->c0);
 
 				vec_store(e, mem_at(e, &taps, k64(e, all), j),
-				          tap_at(e, s, from, at, p->part, i, tail_of(e, s->C, p->left)), NULL);
+				          tap_at(e, s, from, at, p, i, tail_of(e, s->C, p->left)), NULL);
 			}
 			V args[5] = {mem_at(e, &taps, k64(e, all)), k64(e, F32(w)), k64(e, w),
 			             mem_at(e, &taps, k64(e, i)), k64(e, F32(w))};
@@ -108,7 +109,8 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		V from = buffer(&e, src), tile = NULL;
-		Mem panels = mem_axes(&e, buffer(&e, dst), BY(F32(height * nr)), BY(F32(nr))); /* of the first point */
+		/* of the first point of a turn */
+		Mem panels = mem_axes(&e, buffer(&e, dst), BY(s->points * point), BY(F32(height * nr)), BY(F32(nr)));
 
 		if (s->transposed) {
 			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)((s->taps + 1) * w * w)));
@@ -121,12 +123,14 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 			             .k0 = k0,
 			             .left = i_sub(&e, k64(&e, s->C), c0),
 			             .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0)),
-			             .past = pack_streams(gc->g, p, s->points * point)};
+			             .past = pack_streams(gc->g, p, s->turns * s->points * point)};
 
-			for (; part.part < s->parts; part.part++) {
-				V row = i_add_k(&e, c0, part.part * s->C);
+			for (int i = 0; i < s->turns * s->parts; i++) {
+				part.turn = i / s->parts, part.part = i % s->parts;
+				V row = i_add_k(&e, c0, part.part * s->C), turn = k64(&e, part.turn);
 
-				part.to = mem_axes(&e, mem_at(&e, &panels, panel, row), BY(point), BY(F32(nr)), BY(4));
+				part.to = mem_axes(&e, mem_at(&e, &panels, turn, panel, row), BY(point), BY(F32(nr)),
+				                   BY(4));
 				if (s->transposed)
 					panel_columns(&e, s, from, tile, &part);
 				else
@@ -167,27 +171,59 @@ plane_chunk(const Cut *c)
 	return c->C < PLANE_CHUNK ? PLANE_CHUNK / c->C * c->C : c->C;
 }
 
-/* Is pixel i of every tile inside the image? first: of a part, in the first tile. */
+/* Are pixels so far behind the start of a tile inside the image, in every tile? The first tile starts first, the last
+ * one last. */
 static bool
-always_inside(const Side *s, const Cut *c, int side, int i, int64_t first)
+always_inside(const Side *s, const Cut *c, int side, int64_t behind)
 {
-	first += i * s->step;
-	return first >= 0 && first + winograd_first(s, s->tiles - 1) < c->in[side];
+	return winograd_start(s, c->way, 0) + behind >= 0
+	       && winograd_start(s, c->way, s->tiles - 1) + behind < c->in[side];
 }
 
 void
 winograd_tile(Emit *e, const Shape *s, V tile, V at[2])
 {
-	at[0] = i_div_k(e, tile, s->side[1].tiles);
-	at[1] = i_rem_k(e, tile, s->side[1].tiles);
+	const Side *rows = &s->side[0], *columns = &s->side[1];
+	int64_t each = columns->tiles / columns->turns; /* of a row, in a turn */
+	V turn = NULL;
+
+	if (s->turns > 1) {
+		turn = i_div_k(e, tile, s->each);
+		tile = i_rem_k(e, tile, s->each);
+	}
+	at[0] = i_div_k(e, tile, each);
+	at[1] = i_rem_k(e, tile, each);
+	if (turn) {
+		at[0] = i_add(e, at[0], i_mul_k(e, i_div_k(e, turn, columns->turns), rows->tiles / rows->turns));
+		at[1] = i_add(e, at[1], i_mul_k(e, i_rem_k(e, turn, columns->turns), each));
+	}
 }
 
 V
 winograd_first_at(Emit *e, const Side *s, V tile)
 {
+	int64_t each = s->tiles / s->turns;
+
+	if (s->turns > 1)
+		return i_add(e, i_mul_k(e, i_rem_k(e, tile, each), s->step * s->tile), i_div_k(e, tile, each));
 	if (s->step == 1)
 		return i_mul_k(e, tile, s->tile);
 	return i_add(e, i_mul_k(e, i_div_k(e, tile, s->step), s->step * s->tile), i_rem_k(e, tile, s->step));
+}
+
+/* winograd_start's, and so many pixels behind. */
+static V
+start_at(Emit *e, const Side *s, Way way, V tile, int64_t behind)
+{
+	int64_t each = s->tiles / s->turns;
+
+	if (way == GRADIENT)
+		return i_add_k(e, winograd_first_at(e, s, tile), behind);
+	if (s->turns > 1)
+		return i_add_k(e, i_add(e, i_mul_k(e, i_rem_k(e, tile, each), s->tile),
+		                        i_div_k(e, i_add_k(e, i_div_k(e, tile, each), s->pad), s->turns)),
+		               behind - (s->met - 1));
+	return i_add_k(e, i_mul_k(e, winograd_first_at(e, s, tile), s->stride), behind - s->pad);
 }
 
 /* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), of one part, to `out` + a point's distance for each
@@ -205,11 +241,11 @@ cut_part(Emit *e, const Shape *s, const Cut *c, int part, V from, const V tile[2
 		for (int i = 0; i < size[k]; i++) {
 			const Side *b = &s->side[k];
 			int number = k ? part % s->side[1].parts : part / s->side[1].parts;
-			int64_t first = number * b->taps * b->step - c->pad[k];
-			V want = i_add_k(e, winograd_first_at(e, b, tile[k]), first + i * b->step);
+			int64_t behind = c->way == GRADIENT ? i * b->step : winograd_shift(b, number) + i * b->move;
+			V want = start_at(e, b, c->way, tile[k], behind);
 
 			pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
-			ok[k][i] = always_inside(b, c, k, i, first)
+			ok[k][i] = always_inside(b, c, k, behind)
 			                   ? NULL
 			                   : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[k][i], "");
 		}
