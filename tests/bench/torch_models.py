@@ -427,6 +427,37 @@ class Wavenet(nn.Module):
         return self.head(sums).transpose(1, 2)
 
 
+class Speech(nn.Module):
+    def __init__(self):
+        super().__init__()
+        unit = lambda a, b, k: [nn.Conv1d(a, b, k, padding=k // 2, bias=False), nn.BatchNorm1d(b),
+                                nn.ReLU(inplace=True)]
+        self.first = nn.Sequential(*unit(80, 256, 5), *unit(256, 256, 5), *unit(256, 256, 5))
+        self.inner = nn.ModuleList(nn.Sequential(nn.Conv1d(256, 512, 9, padding=4), nn.ReLU(inplace=True),
+                                                 nn.Conv1d(512, 256, 1)) for _ in range(3))
+        self.last = nn.Sequential(*unit(256, 256, 5), *unit(256, 256, 5), *unit(256, 256, 5))
+        self.head = nn.Linear(256, 50)
+
+    def forward(self, x):
+        x = self.first(x)
+        for layer in self.inner:
+            x = x + layer(x)
+        return self.head(self.last(x).mean(2))
+
+
+class Dcgan(nn.Module):
+    def __init__(self):
+        super().__init__()
+        down = lambda a, b, k: [nn.Conv2d(a, b, k, 2, (k - 1) // 2, bias=False), nn.BatchNorm2d(b), nn.LeakyReLU(0.2)]
+        up = lambda a, b: [nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
+        self.all = nn.Sequential(nn.Conv2d(3, 64, 4, 2, 1), nn.LeakyReLU(0.2), *down(64, 128, 4), *down(128, 256, 5),
+                                 *up(256, 128), *up(128, 64), nn.ConvTranspose2d(64, 3, 4, 2, 1), nn.Tanh())
+        self.head = nn.Linear(192, 10)
+
+    def forward(self, x):
+        return self.head(self.all(x).mean(2).flatten(1))
+
+
 class Pointnet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -591,6 +622,8 @@ MODELS = {
     "vit": (8, Vit, image(224, 1000), adamw, True),
     "upsample": (8, Upsample, image(96, 10), adamw, True),
     "wavenet": (4, Wavenet, text(256, 4096), adamw, False),
+    "speech": (8, Speech, lambda n: (torch.rand(n, 80, 400), torch.randint(50, (n,))), adamw, False),
+    "dcgan": (32, Dcgan, image(64, 10), adamw, True),
     "pointnet": (16, Pointnet, lambda n: (torch.rand(n, 3, 1024), torch.randint(40, (n,))), adamw, False),
     "longrow": (4, Longrow, lambda n: (torch.rand(n, 64, 800), torch.randint(29, (n, 400))), adamw, False),
     "board": (33, board, lambda n: (torch.rand(n, 17, 19, 19), torch.randint(362, (n,))), sgd, True),

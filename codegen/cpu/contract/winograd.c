@@ -69,8 +69,10 @@ static double
 loads(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	Shape s = winograd_shape(g, op, p);
+	/* each part cuts every stride-th pixel, each turn all */
+	double times = (double)(s.parts * s.turns) / (double)(s.side[0].stride * s.side[1].stride);
 
-	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)s.points / s.tile;
+	return op->kind == OP_conv2d_dw && k == 1 ? 1 : times * s.points / s.tile;
 }
 
 static double
@@ -87,12 +89,12 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 	double transforms = (double)s.rows * (double)(s.depth + s.K) * 300 + weights * 400;
 	const Budget *b = &machine_of(g)->budget;
 
-	/* Of several parts (measured on Zen 4, 16 to 512 channels): the products' short sums and few rows reach three
-	 * quarters of the rate, pixels are cut several times, for weight gradients by way of memory, weights that L2
-	 * does not hold are written and read; of both sides, sums over rows of a vector's width reach 0.4 of the rate,
-	 * those of the direct kernel all of it. */
+	/* Of several parts (measured on Zen 4, 16 to 512 channels): the products' few rows reach nine tenths of the
+	 * rate, pixels are cut several times, for weight gradients by way of memory, weights that L2 does not hold are
+	 * written and read; of both sides, sums over rows of a vector's width reach 0.4 of the rate, those of the
+	 * direct kernel all of it. */
 	if (s.parts * s.turns > 1) {
-		products *= s.dw && s.K <= p->lanes && !p->span ? 2.5 : 1.3;
+		products *= s.dw && s.K <= p->lanes && !p->span ? 2.5 : 1.1;
 		transforms *= s.dw ? 3 : 2;
 		if (4 * s.points * weights > (double)b->l2)
 			other = 2 * 4 * s.points * weights * b->rates.products / b->rates.bytes;
@@ -190,7 +192,9 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 static const char *
 why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	enum { LARGEST = 384 << 20 }; /* a share of the program's memory, far beyond any cache */
+	/* of the workspace, a share of the program's memory, far beyond any cache; of parts and turns, each with code
+	 * of its own */
+	enum { LARGEST = 384 << 20, PARTS_MOST = 64 };
 
 	if (op->kind == OP_matmul)
 		return "Winograd is for convolutions";
@@ -213,6 +217,9 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 		return "4 points of a row are for sums forward and in the image";
 	Shape s = winograd_shape(g, op, p);
 
+	if (s.parts * s.turns > PARTS_MOST)
+		return arena_printf(g->arena, "the filter would be cut into %d parts, more than %d", s.parts * s.turns,
+		                    PARTS_MOST);
 	for (int i = 0; i < 2; i++)
 		if (s.side[i].out % s.side[i].turns && s.side[i].out / s.side[i].turns % s.side[i].tile == 0)
 			return "tiles of some turns would have no pixels";

@@ -66,20 +66,21 @@ winograd_shift(const Side *s, int part)
 	return s->back ? part * s->taps * s->move : tap_along(s, 0, part, 0) * (s->move / s->stride);
 }
 
+/* Counted by taps: of the larger image's pixel o * stride - pad + tap * apart, where o is one of the smaller. */
 int64_t
 winograd_inside(const Side *s)
 {
-	int64_t n = 0, each = s->tiles / s->turns;
+	int64_t apart = s->move / s->stride, stride = s->back ? s->turns : s->stride, n = 0;
+	int64_t pad = s->back && s->turns == 1 ? apart * (s->filter - 1) - s->pad : s->pad;
+	int64_t small = s->back ? s->in : s->out, large = s->back ? s->out : s->in;
 
-	for (int64_t tile = 0; tile < s->tiles; tile++)
-		for (int64_t i = 0; i < s->tile && winograd_first(s, tile) + i * s->step < s->out; i++)
-			for (int k = 0; k < s->parts * s->taps; k++) {
-				int part = k / s->taps, tap = k % s->taps;
-				int64_t number = tap_along(s, (int)(tile / each), part, tap), at = (i + tap) * s->move;
+	for (int64_t tap = 0; tap < s->filter; tap++) {
+		int64_t before = pad - tap * apart, end = large + before;
+		int64_t first = before > 0 ? ceil_div(before, stride) : 0, past = end > 0 ? ceil_div(end, stride) : 0;
 
-				at += winograd_start(s, DATA, tile) + winograd_shift(s, part);
-				n += number >= 0 && number < s->filter && at >= 0 && at < s->in;
-			}
+		past = past < small ? past : small;
+		n += past > first ? past - first : 0;
+	}
 	return n;
 }
 
