@@ -1,4 +1,4 @@
-/* winograd_tiles.c: kernels that bring weights and overlapping tiles of an image to the points, 36 or 16.
+/* winograd_tiles.c: kernels that bring weights and overlapping tiles of an image to the points.
  *
  * In: buffers, or operands that the kernel makes (prologue.c).   Out: weights in panels, tiles as rows of as many
  * products. */
