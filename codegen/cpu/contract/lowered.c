@@ -10,7 +10,7 @@
  * stay in L1 while all tiles of a block of rows go over them, their sums in the thread's scratch memory meanwhile.
  * Bits: sums run over taps and channels in the direct kernel's order, and products with the border's zeros are added.
  * Refused (why_not): groups of channels, other types, operands made on their way. */
-#include "algo.h"
+#include "winograd.h"
 #include <math.h>
 
 /* Rows of a block at most, steps of the sum that stay in L1: of the shape alone, as sums go on from block to block. A
@@ -85,7 +85,7 @@ time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *bes
 	double filter = (double)type_bytes(val_type(g, op->in[1])), flops = op_flops(g, op), other;
 	double own = flops / (0.65 * r->products) + (filter + 2 * (double)gathered(g, op, p)) / r->bytes;
 
-	if (best->span == 4)
+	if (best->span == SHORT_SPAN)
 		return (fmax(flops / r->products, filter / r->bytes) + 2 * (double)gathered(g, op, p) / r->bytes)
 		       / fmax(best->algo->work(g, op, best) / r->products, (double)gemm_panels(g, op, best) / r->bytes);
 	if (best->algo->work)

@@ -148,7 +148,6 @@ static bool
 short_span_pays(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p, int64_t bytes)
 {
 	const Budget *b = &machine_of(g)->budget;
-
 	Window at = window_of(g, op);
 
 	return cx->prepacked && op->kind != OP_conv2d_dw && usual_span(&at) == SPAN && at.k[0] < SHORT_SPAN

@@ -53,10 +53,7 @@ int winograd_taken(const Side *s, Way way);
 void winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out);
 
 /* ---- winograd_shape.c: what follows from the group's shape, its parameters and the machine */
-/* The first pixel of a tile. */
-int64_t winograd_first(const Side *s, int64_t tile);
-/* The first pixel that one is cut of, of the first part; behind it that of another part. */
-int64_t winograd_start(const Side *s, Way way, int64_t tile);
+/* How many pixels behind those of the first part a part's tiles begin. */
 int64_t winograd_shift(const Side *s, int part);
 /* Products of a tap and a pixel inside the image, for all that are made of a row or column. */
 int64_t winograd_inside(const Side *s);

@@ -22,28 +22,6 @@ winograd_taps_met(const Window *at, int i)
 	return (int)ceil_div(at->k[i], at->stride[i]);
 }
 
-int64_t
-winograd_first(const Side *s, int64_t tile)
-{
-	int64_t each = s->tiles / s->turns;
-
-	if (s->turns > 1)
-		return tile % each * s->tile * s->step + tile / each;
-	return tile / s->step * s->step * s->tile + tile % s->step;
-}
-
-int64_t
-winograd_start(const Side *s, Way way, int64_t tile)
-{
-	int64_t each = s->tiles / s->turns;
-
-	if (way == GRADIENT)
-		return winograd_first(s, tile);
-	if (s->turns > 1)
-		return tile % each * s->tile + (tile / each + s->pad) / s->turns - (s->met - 1);
-	return winograd_first(s, tile) * s->stride - s->pad;
-}
-
 /* Filters that a stride makes of one. */
 static int
 strides(const Side *s)

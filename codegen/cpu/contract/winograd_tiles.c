@@ -171,15 +171,6 @@ plane_chunk(const Cut *c)
 	return c->C < PLANE_CHUNK ? PLANE_CHUNK / c->C * c->C : c->C;
 }
 
-/* Are pixels so far behind the start of a tile inside the image, in every tile? The first tile starts first, the last
- * one last. */
-static bool
-always_inside(const Side *s, const Cut *c, int side, int64_t behind)
-{
-	return winograd_start(s, c->way, 0) + behind >= 0
-	       && winograd_start(s, c->way, s->tiles - 1) + behind < c->in[side];
-}
-
 void
 winograd_tile(Emit *e, const Shape *s, V tile, V at[2])
 {
@@ -211,7 +202,7 @@ winograd_first_at(Emit *e, const Side *s, V tile)
 	return i_add(e, i_mul_k(e, i_div_k(e, tile, s->step), s->step * s->tile), i_rem_k(e, tile, s->step));
 }
 
-/* winograd_start's, and so many pixels behind. */
+/* So many pixels behind the first one that a tile is cut of. */
 static V
 start_at(Emit *e, const Side *s, Way way, V tile, int64_t behind)
 {
@@ -224,6 +215,25 @@ start_at(Emit *e, const Side *s, Way way, V tile, int64_t behind)
 		                        i_div_k(e, i_add_k(e, i_div_k(e, tile, each), s->pad), s->turns)),
 		               behind - (s->met - 1));
 	return i_add_k(e, i_mul_k(e, winograd_first_at(e, s, tile), s->stride), behind - s->pad);
+}
+
+/* Is that pixel inside an image of `length` in every tile? The first tile starts first, the last one last. */
+static bool
+always_inside(Emit *e, const Side *s, Way way, int64_t behind, int64_t length)
+{
+	int64_t first, last;
+
+	return is_const(start_at(e, s, way, k64(e, 0), behind), &first) && first >= 0
+	       && is_const(start_at(e, s, way, k64(e, s->tiles - 1), behind), &last) && last < length;
+}
+
+/* Numbers from `number` on; of lanes in both masks, NULL: all. */
+static V
+pixel_load(Emit *e, V from, V number, V mask, V tail)
+{
+	V some = mask && tail ? mask_and(e, mask, tail) : tail ? tail : mask;
+
+	return vec_load(e, ptr_at(e, from, i_mul_k(e, number, 4)), some);
 }
 
 /* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), of one part, to `out` + a point's distance for each
@@ -245,7 +255,7 @@ cut_part(Emit *e, const Shape *s, const Cut *c, int part, V from, const V tile[2
 			V want = start_at(e, b, c->way, tile[k], behind);
 
 			pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
-			ok[k][i] = always_inside(b, c, k, behind)
+			ok[k][i] = always_inside(e, b, c->way, behind, c->in[k])
 			                   ? NULL
 			                   : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[k][i], "");
 		}
@@ -259,11 +269,8 @@ cut_part(Emit *e, const Shape *s, const Cut *c, int part, V from, const V tile[2
 	if (from && c->parts == 1) {
 		x = loop_open(e, lo, hi, e->W);
 		tail = tail_of(e, c->C, i_sub(e, hi, x));
-		for (int i = 0; i < pixels; i++) {
-			V some = mask[i] && tail ? mask_and(e, mask[i], tail) : tail ? tail : mask[i];
-
-			in[i] = vec_load(e, ptr_at(e, from, i_mul_k(e, i_add(e, off[i], x), 4)), some);
-		}
+		for (int i = 0; i < pixels; i++)
+			in[i] = pixel_load(e, from, i_add(e, off[i], x), mask[i], tail);
 	} else {
 		image = loop_open(e, i_div_k(e, lo, c->C), i_div_k(e, hi, c->C), 1);
 		Ix channel = {.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
@@ -272,10 +279,8 @@ cut_part(Emit *e, const Shape *s, const Cut *c, int part, V from, const V tile[2
 		e->lanes = true;
 		e->mask = tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), channel.s));
 		for (int i = 0; i < pixels; i++) {
-			V some = mask[i] && tail ? mask_and(e, mask[i], tail) : tail ? tail : mask[i];
-
 			if (from) {
-				in[i] = vec_load(e, ptr_at(e, from, i_mul_k(e, i_add(e, off[i], x), 4)), some);
+				in[i] = pixel_load(e, from, i_add(e, off[i], x), mask[i], tail);
 				continue;
 			}
 			/* made where pixels are, and nothing in the padding; pos is inside for both */
