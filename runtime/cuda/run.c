@@ -63,21 +63,19 @@ cuda_events(Cuda *c, int n)
 static bool
 call_times(Cuda *c, const RtGraph *g, const bool *ran, RtTimeFn *time, void *cx)
 {
-	double origin = 0, begin = 0;
+	double origin, begin = 0;
+	float ms = 0;
 
-	if (!CUDA(c, cuEventSynchronize, c->event[g->nrow]))
+	if (!CUDA(c, cuEventSynchronize, c->event[g->nrow]) ||
+	    !CUDA(c, cuEventElapsedTime, &ms, c->event[0], c->event[g->nrow]))
 		return false;
-	for (int k = 0; k <= g->nrow; k++) {
-		float ms = 0;
-
-		if (k && !ran[k - 1])
+	origin = rt_now() - ms * 1e-3; /* the last event has only now been seen */
+	for (int k = 1; k <= g->nrow; k++) {
+		if (!ran[k - 1])
 			continue;
 		if (!CUDA(c, cuEventElapsedTime, &ms, c->event[0], c->event[k]))
 			return false;
-		if (k == 0)
-			origin = rt_now();
-		else
-			time(cx, g, k - 1, origin + begin, origin + ms * 1e-3);
+		time(cx, g, k - 1, origin + begin, origin + ms * 1e-3);
 		begin = ms * 1e-3;
 	}
 	return true;

@@ -1006,6 +1006,8 @@ def bench_reports():
     assert lanes == ({1: "device 1"} if DEVICE else {1: "thread 1", 2: "thread 2"}) | {0: "steps"}, events
     assert {e["tid"] for e in kernels} <= set(lanes), events
     assert len(kernels) >= 3 * 5 and sum(e["name"] == kernels[0]["name"] for e in kernels) >= 3     # three steps
+    spans = [(e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") == "step"]
+    assert all(any(a - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= b + 0.01 for a, b in spans) for e in kernels), events
     for tid in lanes:                                 # what one thread does comes one after the other
         mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels if e["tid"] == tid)
         assert all(a[1] <= b[0] + 0.01 for a, b in zip(mine, mine[1:])), mine
