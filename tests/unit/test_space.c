@@ -396,11 +396,11 @@ what_is_tried_fits(void **state)
 	int wide = 0;
 
 	/* tiles of 1 to 4 vectors that leave registers for one row and a number: 28 + 14 + 9 + 6, with two kinds of
-	 * vectors, three numbers of points, seven of blocks, two of steps ahead */
-	assert_int_equal(t.text.n, 2 * 7 * 3 * 2 * (28 + 14 + 9 + 6));
+	 * vectors, four numbers of points, seven of blocks, two of steps ahead */
+	assert_int_equal(t.text.n, 2 * 7 * 4 * 2 * (28 + 14 + 9 + 6));
 	assert_string_equal(t.text.at[0], "winograd{mr=1,nv=1,lanes=8}");
-	assert_string_equal(t.text.at[42], "winograd{mr=1,nv=1,lanes=16}");
-	assert_string_equal(t.text.at[t.text.n - 1], "winograd{mr=28,nv=1,lanes=16,span=8,blocks=16,ahead=32}");
+	assert_string_equal(t.text.at[56], "winograd{mr=1,nv=1,lanes=16}");
+	assert_string_equal(t.text.at[t.text.n - 1], "winograd{mr=28,nv=1,lanes=16,span=9,blocks=16,ahead=32}");
 	for (uint32_t i = 0; i < t.text.n; i++) {
 		assert_string_equal(t.text.at[i], u.text.at[i]); /* wherever one begins */
 		wide += strstr(t.text.at[i], "lanes=16") != NULL;

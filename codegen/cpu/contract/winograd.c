@@ -1,6 +1,7 @@
 /* winograd.c: convolutions in all three directions by Winograd's algorithm. A side has 6 points, F(4x4, 3x3), F(2x2,
  * 5x5): a quarter of the multiplications, 9 of 25. Filters of one row or column have 8, F(1x4, 1x5): 2 of 5; of few
- * pixels and a filter of 3x3 that is kept, 4, F(2x2, 3x3). Dilations, strides and longer filters: struct Side.
+ * pixels and a filter of 3x3 that is kept, 4, F(2x2, 3x3). Those of 3x3 with a stride of 2 have 9, F(4x4, 3x3) too:
+ * 9 of 16. Dilations, other strides and longer filters: struct Side.
  *
  * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, a vector of channels at least
  * (why_not).
@@ -18,7 +19,8 @@
  * constant of the data's transform is exact, and rounding errors are half as large (Barabasz et al. 2020,
  * arXiv:1803.10986 on the choice of points). The 8 points are 0, +-1/2, +-1, +-2, infinity: of fourteen such sets
  * tried, sums over 128 channels had the smallest errors, 8 to 10 units of 2^-23 for 3 to 7 taps (root mean square; the
- * 6 points along one side 5.5, direct sums 3 to 4.5).
+ * 6 points along one side 5.5, direct sums 3 to 4.5). The 5 points of two taps, those of a stride, are +-1/2, +-5/4,
+ * infinity: 4.5 units with both sides, the fewest of fourteen sets.
  * Error: held to the bounds of all kernels (tests/cpu): root mean square 16 * 2^-23 of the results', 64 * 2^-23 of the
  * largest at most. Sums over rows of tiles are made of blocks of SUM_BLOCK rows, or the transform back, which takes
  * differences of large sums, would show their rounding; those over channels of CHANNEL_BLOCK. */
@@ -69,10 +71,23 @@ static double
 loads(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	Shape s = winograd_shape(g, op, p);
-	/* each part cuts every stride-th pixel, each turn all */
-	double times = (double)(s.parts * s.turns) / (double)(s.side[0].stride * s.side[1].stride);
+	double times = s.parts * s.turns; /* each part cuts every stride-th pixel, each turn all */
 
-	return op->kind == OP_conv2d_dw && k == 1 ? 1 : times * s.points / s.tile;
+	for (int i = 0; i < 2; i++) {
+		const Side *b = &s.side[i];
+
+		int64_t next = b->phases > 1 && b->back ? b->tile / b->phases : b->tile * b->stride;
+
+		times *= (double)b->taken / (double)next; /* pixels of a tile, and from it to the next */
+	}
+	return op->kind == OP_conv2d_dw && k == 1 ? 1 : times;
+}
+
+/* Parts, turns or phases. */
+static bool
+several(const Shape *s)
+{
+	return s->parts * s->turns > 1 || s->kinds < s->points;
 }
 
 static double
@@ -85,21 +100,26 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 	 * each weight; of few points, whose weights are kept, 100 for each element */
 	if (p->span == SHORT_SPAN)
 		return products + (double)s.rows * (double)(s.C + s.K) * 100;
-	double weights = (double)(s.turns * s.depth * s.K), other = 0;
-	double transforms = (double)s.rows * (double)(s.depth + s.K) * 300 + weights * 400;
 	const Budget *b = &machine_of(g)->budget;
+	double of_36 = 1.0 / (SPAN * SPAN), weights = (double)(s.turns * s.depth * s.K), other = 0;
+	double pixels = (double)s.rows * (double)(s.depth + s.K) * 300 * s.points * of_36,
+	       taps = weights * 400 * s.kinds * of_36;
 
-	/* Of several parts (measured on Zen 4, 16 to 512 channels): the products' few rows reach nine tenths of the
-	 * rate, pixels are cut several times, for weight gradients by way of memory, weights that L2 does not hold are
-	 * written and read; of both sides, sums over rows of a vector's width reach 0.4 of the rate, those of the
-	 * direct kernel all of it. */
-	if (s.parts * s.turns > 1) {
-		products *= s.dw && s.K <= p->lanes && !p->span ? 2.5 : 1.1;
-		transforms *= s.dw ? 3 : 2;
-		if (4 * s.points * weights > (double)b->l2)
-			other = 2 * 4 * s.points * weights * b->rates.products / b->rates.bytes;
+	/* Of several parts or phases (measured on Zen 4, 16 to 512 channels): the products' few rows reach nine tenths
+	 * of the rate, pixels are cut several times, for weight gradients by way of memory, weights that L2 does not
+	 * hold are written and read; of both sides, sums over rows of a vector's width reach 0.4 of the rate, those of
+	 * the direct kernel all of it. Of phases, whose tiles have 81 points, transforms wait for memory, and for more
+	 * registers in vectors of 8; sums over rows in such vectors reach half of the rate. */
+	if (several(&s)) {
+		bool narrow = s.dw && s.K <= p->lanes && p->span != LONG_SPAN, phased = s.kinds < s.points;
+
+		products *= narrow ? 2.5 : !s.dw || !phased ? 1.1 : p->lanes < 16 ? 2 : 1.3;
+		pixels *= (s.dw ? 3 : 2) * (!phased ? 1 : p->lanes < 16 && s.transposed ? 3 : 1.5);
+		taps *= s.dw ? 3 : 2;
+		if (4 * s.kinds * weights > (double)b->l2)
+			other = 2 * 4 * s.kinds * weights * b->rates.products / b->rates.bytes;
 	}
-	return products + transforms * s.points / POINTS_MOST + other;
+	return products + pixels + taps + other;
 }
 
 /* The direct kernel's products. It leaves out what the border's zeros would be multiplied by: half of those of images
@@ -115,7 +135,11 @@ direct_work(const Shape *s, bool pairs)
 	for (int i = 0; i < 2; i++)
 		small |= s->side[i].taps > 1 && s->side[i].tile < 3;
 	bool all = pairs || small || s->n.n * apart < FULL;
-	double taps = all ? (double)(s->filter * s->side[0].out * s->side[1].out) / s->turns
+	double made = (double)(s->side[0].out * s->side[1].out);
+
+	if (s->transposed)
+		made /= (double)(s->side[0].by * s->side[1].by);
+	double taps = all ? s->filter * made
 	                  : (double)(winograd_inside(&s->side[0]) * winograd_inside(&s->side[1]));
 
 	return 2.0 * taps * (double)s->n.n * (double)(s->C * s->K);
@@ -126,7 +150,9 @@ direct_work(const Shape *s, bool pairs)
 static int
 usual_span(const Window *at)
 {
-	return winograd_taps_met(at, 0) == 1 || winograd_taps_met(at, 1) == 1 ? LONG_SPAN : SPAN;
+	if (winograd_taps_met(at, 0) == 1 || winograd_taps_met(at, 1) == 1)
+		return LONG_SPAN;
+	return winograd_phased(at, 0) || winograd_phased(at, 1) ? STRIDED_SPAN : SPAN;
 }
 
 /* Of so many points a row: the products, while weights that are kept come from memory. */
@@ -137,7 +163,7 @@ seconds_of(const Graph *g, const Op *op, GemmParams p, int span)
 
 	p.span = span;
 	Shape s = winograd_shape(g, op, &p);
-	double weights = (double)s.points * (double)(s.depth * s.K);
+	double weights = (double)s.kinds * (double)(s.depth * s.K);
 
 	return fmax(2 * weights * (double)s.rows / r->products, 4 * weights / r->bytes);
 }
@@ -182,9 +208,9 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);
 	if (p->span != SHORT_SPAN && op->kind != OP_conv2d_dw)
-		p->ahead = gemm_ahead(g, p, s.rows, F32(s.points * s.depth * s.K));
+		p->ahead = gemm_ahead(g, p, s.rows, F32(s.kinds * s.depth * s.K));
 	p->next = op->kind != OP_conv2d_dw && !p->ahead && machine_of(g)->budget.next
-	          && F32(s.points * s.depth * s.K) >= machine_of(g)->budget.l2;
+	          && F32(s.kinds * s.depth * s.K) >= machine_of(g)->budget.l2;
 	return true;
 }
 
@@ -201,7 +227,9 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 
 	if (winograd_taps_met(&c.at, 0) * winograd_taps_met(&c.at, 1) == 1)
 		return "no pixel meets two taps of its own";
-	if (p->span > SPAN && usual_span(&c.at) == SPAN)
+	if (p->span == STRIDED_SPAN && usual_span(&c.at) != STRIDED_SPAN)
+		return arena_printf(g->arena, "%d points a side are for each other stride of 3 taps", p->span);
+	if (p->span == LONG_SPAN && usual_span(&c.at) != LONG_SPAN)
 		return arena_printf(g->arena, "%d points a side are for filters of one row or column", p->span);
 	if (c.groups > 1)
 		return "the channels are in groups";
@@ -255,14 +283,14 @@ work_beside(const Graph *g, const Op *op, const GemmParams *p, const GemmParams 
 		return 2 * work_and_memory(g, op, p);
 	Shape s = winograd_shape(g, op, p);
 
-	return s.points > 4 * s.tile ? work_and_memory(g, op, p) : work(g, op, p);
+	return s.points > 4 * s.tile && s.kinds == s.points ? work_and_memory(g, op, p) : work(g, op, p);
 }
 
-/* It must promise a fifth of the time, a tenth of several parts, whose work says more. */
+/* It must promise a fifth of the time, a tenth of several parts, whose work says more, as that of phases says all. */
 static double
 margin(const Shape *s)
 {
-	return s->parts * s->turns == 1 ? 1.25 : 1.1;
+	return s->kinds < s->points ? 1 : several(s) ? 1.1 : 1.25;
 }
 
 static double
@@ -292,10 +320,15 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = winograd_shape(g, op, p);
 
-	return arena_printf(g->arena, "Winograd F(%dx%d, %dx%d)%s: %.2f of the direct work with its transforms, "
+	int tile[2];
+
+	for (int i = 0; i < 2; i++)
+		tile[i] = s.side[i].back ? s.side[i].tile / s.side[i].phases : s.side[i].tile;
+	return arena_printf(g->arena, "Winograd F(%dx%d, %dx%d)%s%s: %.2f of the direct work with its transforms, "
 	                              "%.1f MiB of workspace",
-		s.side[0].tile, s.side[1].tile, s.side[0].taps, s.side[1].taps,
+		tile[0], tile[1], s.side[0].taps, s.side[1].taps,
 		s.parts > 1 ? arena_printf(g->arena, " of %d parts", s.parts) : "",
+		s.kinds < s.points ? ", each other stride in its tile" : "",
 		work(g, op, p) / direct_work(&s, false), (double)all_bytes(g, op, p) / 1048576);
 }
 

@@ -3,9 +3,9 @@
 #define CODEGEN_CPU_WINOGRAD_H
 #include "algo.h"
 
-enum { SPAN = 6, SHORT_SPAN = 4, LONG_SPAN = 8, PLANE_CHUNK = 2048, IMAGES = 4, SOURCES = 8, AHEAD = 4 };
-enum { SPAN_MOST = LONG_SPAN, TILE_MOST = SPAN_MOST - 1 }; /* of a side */
-enum { POINTS_MOST = SPAN * SPAN, TAPS_MOST = 25, PIXELS_MOST = 25 }; /* of both */
+enum { SPAN = 6, SHORT_SPAN = 4, LONG_SPAN = 8, STRIDED_SPAN = 9, PLANE_CHUNK = 2048, SOURCES = 8, AHEAD = 4 };
+enum { SPAN_MOST = STRIDED_SPAN, TILE_MOST = 8 }; /* of a side */
+enum { POINTS_MOST = SPAN_MOST * SPAN_MOST, TAPS_MOST = 25, PIXELS_MOST = TILE_MOST * TILE_MOST }; /* of both */
 enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
 
 /* Transforms: overlapping pixels, taps, a gradient's pixels to points; points to pixels, and to a gradient's taps. */
@@ -16,12 +16,17 @@ typedef enum Way { DATA, WEIGHTS, GRADIENT, PIXELS, TAPS } Way;
  * one pixel, and one point. A long filter is cut into parts, each with tiles of its own, shifted by what lies before
  * it: their products are added at the points, as those of more channels would be. With a stride of s, every s-th tap is
  * a filter of its own on every s-th pixel, and a part at least; in the gradient in the image, every s-th pixel is made
- * by such a filter: s turns, each with tiles and weights of its own, turn by turn. */
+ * by such a filter: s turns, each with tiles and weights of its own, turn by turn. Or one tile has all of these short
+ * filters, its phases, each with points of its own: their pixels are added up behind the products, or lie between each
+ * other. All points of a phase of one tap, the last one, have the same weight. */
 typedef struct Side {
 	int64_t in, out, pad; /* pixels that are cut into overlapping tiles, that are made; before the first one */
 	int filter, met;      /* all its taps; those that one pixel meets */
-	int parts, turns;
+	int parts, turns, phases;
 	int taps, tile, span; /* of a part; a tile's pixels and points */
+	int taken, kinds;     /* pixels that a tile is cut of; points whose weights differ */
+	int64_t by, apart;    /* the convolution's stride, and what lies between taps */
+	int64_t before;       /* the first tile is cut from so many pixels before the image */
 	int64_t stride;       /* pixels that are cut for each that is made */
 	int64_t step, move;   /* from one pixel of a tile to the next: of those that are made, that are cut */
 	int64_t tiles;        /* of all turns */
@@ -33,7 +38,7 @@ typedef struct Shape {
 	/* channels that are summed over (of the input, for the weights' gradient), of what is made in tiles */
 	int64_t C, K;
 	Side side[2];
-	int filter, parts, turns, taps, tile, points; /* of both */
+	int filter, parts, turns, taps, tile, points, kinds; /* of both */
 	int64_t depth;       /* channels of all parts: rows of the weights at a point */
 	int64_t tiles, each; /* of all turns, of each */
 	int64_t rows;        /* of the products, of a full batch */
@@ -47,6 +52,10 @@ typedef struct Shape {
 } Shape;
 
 /* ---- winograd_points.c: transforms of one dimension, and of two */
+/* One of a side's filters in a tile: its taps, first and step; points, and those before them; and of its tiles' pixels
+ * that are cut and made the first and the step. */
+typedef struct Phase { int taps, tap, tap_step, points, point, pixel, pixel_step, made, made_step; } Phase;
+
 /* Elements that a transform takes. */
 int winograd_taken(const Side *s, Way way);
 /* Elements of a tile or a filter, row by row, through one transform over columns and one over rows. */
@@ -59,6 +68,13 @@ int64_t winograd_shift(const Side *s, int part);
 int64_t winograd_inside(const Side *s);
 /* Taps of side i that a pixel meets. */
 int winograd_taps_met(const Window *at, int i);
+/* Does a tile have the phases of a stride along side i? Each other stride, of 3 taps: 9 points for 12 products. */
+bool winograd_phased(const Window *at, int i);
+/* Phase i of a side. */
+Phase winograd_phase(const Side *s, int i);
+/* The weights of a point of both sides. */
+int winograd_kind(const Shape *s, int point);
+V winograd_kind_at(Emit *e, const Shape *s, V point);
 /* Without what winograd_split adds for a kernel that is emitted. */
 Shape winograd_shape(const Graph *g, const Op *op, const GemmParams *p);
 Shape winograd_split(const Graph *g, const Op *op, const GemmParams *p);

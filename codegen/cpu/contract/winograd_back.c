@@ -64,6 +64,15 @@ typedef struct Back {
 /* The pixels of a tile: y rows from h on and x columns from w on. */
 typedef struct Pixels { V h, w, height, width, first, images, column; } Pixels;
 
+/* Images that the epilogue takes at a time: a tile of many pixels fills the L1 with one. */
+static int64_t
+images_of(const Shape *s)
+{
+	enum { PIXELS_WANTED = 100 };
+
+	return s->tile * 4 <= PIXELS_WANTED ? 4 : ceil_div(PIXELS_WANTED / 2, s->tile);
+}
+
 /* Where pixel (y, x) of an image and a channel go: to the result [row][column][image][channel], or to a tile of its
  * own, [row][column][image][channel of the panel]. */
 static V
@@ -132,8 +141,8 @@ turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Bac
 			mask[k][i] = whole_tiles(&s->side[k])
 			             ? NULL
 			             : LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), k ? t.width : t.height, "");
-	LOOP(e, first, b->first, b->last, IMAGES) {
-		V images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
+	LOOP(e, first, b->first, b->last, images_of(s)) {
+		V images = i_min(e, k64(e, images_of(s)), i_sub(e, b->last, first));
 
 		t.first = first, t.images = images;
 		PixelAt at = {t.h, t.w, t.width, images, first, s->side};
@@ -169,7 +178,7 @@ winograd_pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, 
 		bool tile;
 		/* [row][panel] of the first point */
 		Mem products = mem_axes(&e, buffer(&e, src), BY(F32(s->K)), BY(F32(nr)));
-		V out = epilogue_raw(&e, epi, s->tile * IMAGES, nr, &tile), n = extent(&e, s->n);
+		V out = epilogue_raw(&e, epi, s->tile * images_of(s), nr, &tile), n = extent(&e, s->n);
 
 		TASKS(&e, t) {
 			V at = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
@@ -257,12 +266,12 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 		mul.tiles = tiles_make(&e, &mul.shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr),
 		                       (Steps){4, F32(nr)});
 		V from = c->src < 0 ? NULL : buffer(&e, c->src);
-		/* [turn][point][panel]; tiles and products: [point][row] */
-		Mem B = mem_axes(&e, buffer(&e, weights), BY(s->points * wpoint), BY(wpoint),
+		/* [turn][kind][panel]; tiles and products: [point][row] */
+		Mem B = mem_axes(&e, buffer(&e, weights), BY(s->kinds * wpoint), BY(wpoint),
 		                 BY(F32(winograd_panel_rows(s, p->lanes) * nr)));
 		Mem v = mem_axes(&e, scratch_ptr(&e, memory.tiles), BY(vpoint), BY(F32(s->depth)));
 		Mem m = mem_axes(&e, scratch_ptr(&e, memory.products), BY(mpoint), BY(F32(nr)));
-		V out = epilogue_raw(&e, epi, s->tile * IMAGES, nr, &tile);
+		V out = epilogue_raw(&e, epi, s->tile * images_of(s), nr, &tile);
 		mul.strides = strides_of_constants(&e, (const int64_t[S_COUNT]){[S_AM] = F32(s->depth),
 		                                                                [S_AK] = 4,
 		                                                                [S_BK] = F32(nr),
@@ -281,8 +290,8 @@ winograd_bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut 
 				TIMES(&e, point, s->points) {
 					V turn = s->turns > 1 ? i_div_k(&e, band.place, s->each) : k64(&e, 0),
 					  after = i_rem_k(&e, i_add_k(&e, point, 1), s->points),
-					  panel = mem_at(&e, &B, turn, point, kb),
-					  next = mem_at(&e, &B, turn, after, kb);
+					  panel = mem_at(&e, &B, turn, winograd_kind_at(&e, s, point), kb),
+					  next = mem_at(&e, &B, turn, winograd_kind_at(&e, s, after), kb);
 
 					TILES(&e, lo, count, rows, p->mr)
 						winograd_multiply(&e, s, &mul, lo, count, kb,

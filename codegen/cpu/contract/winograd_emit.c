@@ -43,7 +43,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 
 		m.tiles = tiles_make(&e, &m.shared, s->K, s->n.mul ? ANY_ROWS : tile_rows(each, block, p->mr),
 		                     (Steps){4, F32(nr)});
-		/* [point][row][channel], [turn and point][panel], [point][row][panel] */
+		/* [point][row][channel], [turn and kind][panel], [point][row][panel] */
 		int64_t line = F32(s->depth), size = winograd_point(s->rows * s->depth);
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(size), BY(line), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_weights_point(s, p)),
@@ -57,16 +57,19 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 		                                                              [S_NK] = s->depth});
 
 		TASKS(&e, t) {
-			V plane = i_div_k(&e, t, blocks), point = plane;
+			V plane = i_div_k(&e, t, blocks), point = plane, kind = winograd_kind_at(&e, s, plane);
 			V lo0 = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, blocks), block), rows),
 			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows), before = NULL;
 
 			if (s->turns > 1) {
+				V turn = i_div_k(&e, plane, s->points);
+
 				point = i_rem_k(&e, plane, s->points);
-				before = i_mul(&e, i_div_k(&e, plane, s->points), rows);
+				before = i_mul(&e, turn, rows);
+				kind = i_add(&e, i_mul_k(&e, turn, s->kinds), winograd_kind_at(&e, s, point));
 			}
 			TIMES(&e, kb, npanel) {
-				V panel = mem_at(&e, &B, plane, kb), next = mem_at(&e, &B, plane, i_add_k(&e, kb, 1));
+				V panel = mem_at(&e, &B, kind, kb), next = mem_at(&e, &B, kind, i_add_k(&e, kb, 1));
 
 				TILES(&e, lo, count, i_sub(&e, hi0, lo0), p->mr) {
 					V row = i_add(&e, lo0, lo);
@@ -83,7 +86,43 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 	           fresh, false);
 }
 
-/* Sums over all rows. Task: a point and a panel of columns. */
+/* What a task of sums_emit adds up: for channels [lo, hi), rows of the sum, all points of a kind. Each point has a
+ * task; those of one kind have equal shares of its channels. */
+typedef struct Sum { V kind, lo, hi, point, again; } Sum;
+
+/* Opens loops over the points, if there are several; again: this is not the first. */
+static int
+sum_open(Emit *e, const Shape *s, V task, int mr, Sum *r)
+{
+	*r = (Sum){.kind = task, .lo = k64(e, 0), .hi = k64(e, s->depth), .point = task};
+	if (s->kinds == s->points)
+		return 0;
+	V at[2] = {i_div_k(e, task, s->side[1].span), i_rem_k(e, task, s->side[1].span)}, first[2], count[2];
+
+	for (int i = 0; i < 2; i++) {
+		const Side *b = &s->side[i];
+
+		first[i] = i_min_k(e, at[i], b->kinds - 1);
+		V last = LLVMBuildICmp(here(e), LLVMIntEQ, first[i], k64(e, b->kinds - 1), "");
+
+		count[i] = LLVMBuildSelect(here(e), last, k64(e, b->span - b->kinds + 1), k64(e, 1), "");
+	}
+	V number = i_add(e, i_mul(e, i_sub(e, at[0], first[0]), count[1]), i_sub(e, at[1], first[1])),
+	  tasks = i_mul(e, count[0], count[1]), tiles = k64(e, ceil_div(s->depth, mr)),
+	  share = i_mul_k(e, i_div(e, i_add(e, tiles, i_add_k(e, tasks, -1)), tasks), mr);
+
+	r->kind = winograd_kind_at(e, s, task);
+	r->lo = i_min_k(e, i_mul(e, number, share), s->depth);
+	r->hi = i_min_k(e, i_add(e, r->lo, share), s->depth);
+	for (int i = 0; i < 2; i++)
+		at[i] = loop_open(e, first[i], i_add(e, first[i], count[i]), 1);
+	r->point = i_add(e, i_mul_k(e, at[0], s->side[1].span), at[1]);
+	r->again = LLVMBuildOr(here(e), LLVMBuildICmp(here(e), LLVMIntNE, at[0], first[0], ""),
+	                       LLVMBuildICmp(here(e), LLVMIntNE, at[1], first[1], ""), "");
+	return 2;
+}
+
+/* Sums over all rows of all points of a kind. Task: a point and a panel of columns. */
 static void
 sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
 {
@@ -94,15 +133,16 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	/* sums of one block are written once, and are all of the transform's operand */
-	past.past = s->rows <= SUM_BLOCK && s->K % p->lanes == 0 &&
-	            pack_streams(gc->g, p, s->points * winograd_weights_point(s, p));
+	past.past = s->rows <= SUM_BLOCK && s->kinds == s->points && s->K % p->lanes == 0 &&
+	            pack_streams(gc->g, p, s->kinds * winograd_weights_point(s, p));
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		e.streamed |= past.past;
 		int64_t line = F32(s->depth), size = winograd_point(s->rows * s->depth);
-		Tiles tiles = tiles_make(&e, &past, s->K, tile_rows(s->depth, s->depth, p->mr),
+		Tiles tiles = tiles_make(&e, &past, s->K,
+		                         s->kinds < s->points ? ANY_ROWS : tile_rows(s->depth, s->depth, p->mr),
 		                         (Steps){line, F32(s->K)});
-		/* [point][row][channel], [point][row][panel], [point][input channel][panel] */
+		/* [point][row][channel], [point][row][panel], [kind][input channel][panel] */
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(size), BY(line), BY(4));
 		Mem B = mem_axes(&e, buffer(&e, bbuf), BY(winograd_point(s->rows * s->K)), BY(F32(s->K)), BY(F32(nr)));
 		Mem C = mem_axes(&e, buffer(&e, cbuf), BY(winograd_weights_point(s, p)), BY(F32(s->K)), BY(F32(nr)));
@@ -113,19 +153,27 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 		                                                            [S_CM] = F32(s->K)});
 
 		TASKS(&e, t) {
-			V point = i_div_k(&e, t, npanel), kb = i_rem_k(&e, t, npanel);
+			V kb = i_rem_k(&e, t, npanel);
+			Sum sum;
 
+			LOOPS(&e, sum_open(&e, s, i_div_k(&e, t, npanel), p->mr, &sum))
 			LOOP(&e, first, k64(&e, 0), rows, SUM_BLOCK) {
 				V more = LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), "");
+
+				if (sum.again)
+					more = LLVMBuildOr(here(&e), more, sum.again, "");
 				V acc = LLVMBuildSelect(here(&e), more, k64(&e, ADDED), k64(&e, 0), ""),
 				  at = k64(&e, S_NK);
 
 				LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
 				               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
-				TILES(&e, lo, count, k64(&e, s->depth), p->mr)
-					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, point, first, lo),
-					          mem_at(&e, &B, point, first, kb), mem_at(&e, &C, point, lo, kb), NULL,
-					          NULL, strides, acc);
+				TILES(&e, number, count, i_sub(&e, sum.hi, sum.lo), p->mr) {
+					V lo = i_add(&e, sum.lo, number);
+
+					tile_call(&e, &tiles, count, kb, npanel, mem_at(&e, &A, sum.point, first, lo),
+					          mem_at(&e, &B, sum.point, first, kb),
+					          mem_at(&e, &C, sum.kind, lo, kb), NULL, NULL, strides, acc);
+				}
 			}
 		}
 	}
@@ -143,7 +191,7 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 	if (fresh) {
 		emit_lanes(&e, s->w);
-		/* [part][point][element], the same some elements on, [tap][element] */
+		/* [part][kind][element], the same some elements on, [tap][element] */
 		Mem from = mem_axes(&e, buffer(&e, src), BY(F32(all)), BY(point), BY(4)), ahead = from;
 		Mem to = mem_axes(&e, buffer(&e, dst), BY(F32(all)), BY(4));
 		V lo = grains_lo(&e, PLANE_CHUNK), hi = grains_hi(&e, PLANE_CHUNK, k64(&e, all));
@@ -152,7 +200,7 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 		LOOP(&e, t, lo, hi, e.W) for (int part = 0; part < s->parts; part++) {
 			V m[POINTS_MOST], g[TAPS_MOST];
 
-			for (int i = 0; i < s->points; i++) {
+			for (int i = 0; i < s->kinds; i++) {
 				m[i] = vec_load(&e, mem_at(&e, &from, k64(&e, part), k64(&e, i), t), NULL);
 				prefetch(&e, mem_at(&e, &ahead, k64(&e, part), k64(&e, i), t), 2);
 			}

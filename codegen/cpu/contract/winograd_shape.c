@@ -22,6 +22,12 @@ winograd_taps_met(const Window *at, int i)
 	return (int)ceil_div(at->k[i], at->stride[i]);
 }
 
+bool
+winograd_phased(const Window *at, int i)
+{
+	return at->k[i] == 3 && at->stride[i] == 2 && at->dilation[i] == 1;
+}
+
 /* Filters that a stride makes of one. */
 static int
 strides(const Side *s)
@@ -29,10 +35,61 @@ strides(const Side *s)
 	return s->stride < s->filter ? (int)s->stride : s->filter;
 }
 
+/* Filter i of those that a stride makes, those of more taps first: its taps are i, i + stride .., on as many pixels of
+ * those that lie stride apart; in the gradient in the image it makes such pixels, of neighbours. */
+Phase
+winograd_phase(const Side *s, int i)
+{
+	if (s->phases == 1)
+		return (Phase){s->taps, 0, 1, s->span, 0, 0, 1, 0, 1};
+
+	int by = (int)s->by, tile = s->back ? s->tile / by : s->tile, point = 0;
+	int taps = (int)ceil_div(s->filter - i, by), turn = (int)(((i - s->pad) % by + by) % by);
+
+	for (int k = 0; k < i; k++)
+		point += tile + (int)ceil_div(s->filter - k, by) - 1;
+	if (!s->back)
+		return (Phase){taps, i, by, tile + taps - 1, point, i, by, 0, 1};
+	int first = (int)((turn + s->pad) / by) - (taps - 1);
+
+	return (Phase){taps, i + by * (taps - 1), -by, tile + taps - 1, point, first + (int)s->before, 1, turn, by};
+}
+
+/* A tile of all phases. */
+static void
+phases_of(Side *s)
+{
+	enum { TILE = 4 };
+	int by = (int)s->by;
+
+	s->phases = by;
+	s->turns = s->parts = 1;
+	s->taps = s->filter;
+	s->step = s->move = 1;
+	s->tile = s->back ? by * TILE : TILE;
+	s->before = s->back ? 0 : s->pad;
+	for (int i = 0; i < by; i++) {
+		Phase f = winograd_phase(s, i);
+
+		if (f.pixel < -s->before)
+			s->before = -f.pixel;
+	}
+	for (int i = 0; i < by; i++) {
+		Phase f = winograd_phase(s, i);
+		int past = f.pixel + (f.points - 1) * f.pixel_step + 1;
+
+		s->span = f.point + f.points;
+		s->kinds = f.point + (f.taps == 1 ? 1 : f.points);
+		s->taken = past > s->taken ? past : s->taken;
+	}
+}
+
 /* Tap i of a part, among all; outside of these: there is none. */
 static int64_t
 tap_along(const Side *s, int turn, int part, int i)
 {
+	if (s->phases > 1)
+		return i;
 	if (s->back)
 		return (turn + s->pad) % s->turns + (int64_t)s->turns * (s->met - 1 - part * s->taps - i);
 	return (part / strides(s) * s->taps + i) * s->stride + part % strides(s);
@@ -41,20 +98,18 @@ tap_along(const Side *s, int turn, int part, int i)
 int64_t
 winograd_shift(const Side *s, int part)
 {
-	return s->back ? part * s->taps * s->move : tap_along(s, 0, part, 0) * (s->move / s->stride);
+	return s->back ? part * s->taps * s->move : tap_along(s, 0, part, 0) * s->apart;
 }
 
 /* Counted by taps: of the larger image's pixel o * stride - pad + tap * apart, where o is one of the smaller. */
 int64_t
 winograd_inside(const Side *s)
 {
-	int64_t apart = s->move / s->stride, stride = s->back ? s->turns : s->stride, n = 0;
-	int64_t pad = s->back && s->turns == 1 ? apart * (s->filter - 1) - s->pad : s->pad;
-	int64_t small = s->back ? s->in : s->out, large = s->back ? s->out : s->in;
+	int64_t small = s->back ? s->in : s->out, large = s->back ? s->out : s->in, n = 0;
 
 	for (int64_t tap = 0; tap < s->filter; tap++) {
-		int64_t before = pad - tap * apart, end = large + before;
-		int64_t first = before > 0 ? ceil_div(before, stride) : 0, past = end > 0 ? ceil_div(end, stride) : 0;
+		int64_t before = s->pad - tap * s->apart, end = large + before;
+		int64_t first = before > 0 ? ceil_div(before, s->by) : 0, past = end > 0 ? ceil_div(end, s->by) : 0;
 
 		past = past < small ? past : small;
 		n += past > first ? past - first : 0;
@@ -67,18 +122,25 @@ side_of(int64_t in, int64_t out, const Window *at, int i, bool back, int span)
 {
 	int filter = (int)at->k[i], met = winograd_taps_met(at, i);
 	int64_t apart = filter > 1 ? at->dilation[i] : 1;
+	bool phased = span == STRIDED_SPAN && winograd_phased(at, i);
 	Side s = {.in = in, .out = out, .pad = at->pad[i], .filter = filter, .met = met, .back = back};
 
-	s.turns = back ? (int)at->stride[i] : 1;
-	s.stride = back ? 1 : at->stride[i];
+	if (span == STRIDED_SPAN)
+		span = SPAN;
+	s.by = at->stride[i];
+	s.apart = apart;
+	s.turns = back ? (int)s.by : 1;
+	s.phases = 1;
+	s.stride = back ? 1 : s.by;
 	s.step = s.turns > 1 ? s.turns : apart;
 	s.move = apart * s.stride;
-	s.span = met == 1 ? 1 : span;
+	s.span = s.taken = s.kinds = met == 1 ? 1 : span;
 	s.taps = met == 1 ? 1 : part_of(met, span);
 	s.tile = s.span + 1 - s.taps;
 	s.parts = strides(&s) * (int)ceil_div(met, s.taps);
-	if (back && s.turns == 1)
-		s.pad = apart * (filter - 1) - s.pad;
+	s.before = back && s.turns == 1 ? apart * (filter - 1) - s.pad : s.pad;
+	if (phased)
+		phases_of(&s);
 	/* whole runs of tiles that lie between each other, and of the last one those that have a pixel */
 	int64_t run = s.tile * s.step, left = out % run;
 
@@ -109,6 +171,7 @@ winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 	s.taps = s.side[0].taps * s.side[1].taps;
 	s.tile = s.side[0].tile * s.side[1].tile;
 	s.points = s.side[0].span * s.side[1].span;
+	s.kinds = s.side[0].kinds * s.side[1].kinds;
 	s.turns = s.side[0].turns * s.side[1].turns;
 	s.tiles = s.side[0].tiles * s.side[1].tiles;
 	s.each = s.tiles / s.turns;
@@ -150,11 +213,38 @@ winograd_panel_rows(const Shape *s, int w)
 	return ceil_div(s->depth, w) * w;
 }
 
+static int
+kind_of(const Side *s, int64_t point)
+{
+	return point < s->kinds ? (int)point : s->kinds - 1;
+}
+
+int
+winograd_kind(const Shape *s, int point)
+{
+	const Side *rows = &s->side[0], *columns = &s->side[1];
+
+	return kind_of(rows, point / columns->span) * columns->kinds + kind_of(columns, point % columns->span);
+}
+
+V
+winograd_kind_at(Emit *e, const Shape *s, V point)
+{
+	const Side *rows = &s->side[0], *columns = &s->side[1];
+
+	if (s->kinds == s->points)
+		return point;
+	V row = i_min_k(e, i_div_k(e, point, columns->span), rows->kinds - 1),
+	  column = i_min_k(e, i_rem_k(e, point, columns->span), columns->kinds - 1);
+
+	return i_add(e, i_mul_k(e, row, columns->kinds), column);
+}
+
 /* At all points, of all turns. */
 static int64_t
 weights_bytes(const Shape *s, const GemmParams *p)
 {
-	return s->turns * s->points * winograd_weights_point(s, p);
+	return s->turns * s->kinds * winograd_weights_point(s, p);
 }
 
 /* Rows, images of tiles, whose elements at the points and products of a usual panel fit L2. */

@@ -44,7 +44,7 @@ points_store(Emit *e, const Shape *s, const Part *p, const V *g, V c, V k)
 
 	winograd_both(e, s, WEIGHTS, g, u);
 	e->stream = p->past;
-	for (int i = 0; i < s->points; i++)
+	for (int i = 0; i < s->kinds; i++)
 		vec_store(e, mem_at(e, &p->to, k64(e, i), c, k), u[i], NULL);
 	e->stream = false;
 }
@@ -110,7 +110,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 		emit_lanes(&e, s->w);
 		V from = buffer(&e, src), tile = NULL;
 		/* of the first point of a turn */
-		Mem panels = mem_axes(&e, buffer(&e, dst), BY(s->points * point), BY(F32(height * nr)), BY(F32(nr)));
+		Mem panels = mem_axes(&e, buffer(&e, dst), BY(s->kinds * point), BY(F32(height * nr)), BY(F32(nr)));
 
 		if (s->transposed) {
 			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)((s->taps + 1) * w * w)));
@@ -123,7 +123,7 @@ winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src,
 			             .k0 = k0,
 			             .left = i_sub(&e, k64(&e, s->C), c0),
 			             .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0)),
-			             .past = pack_streams(gc->g, p, s->turns * s->points * point)};
+			             .past = pack_streams(gc->g, p, s->turns * s->kinds * point)};
 
 			for (int i = 0; i < s->turns * s->parts; i++) {
 				part.turn = i / s->parts, part.part = i % s->parts;
@@ -214,7 +214,9 @@ start_at(Emit *e, const Side *s, Way way, V tile, int64_t behind)
 		return i_add_k(e, i_add(e, i_mul_k(e, i_rem_k(e, tile, each), s->tile),
 		                        i_div_k(e, i_add_k(e, i_div_k(e, tile, each), s->pad), s->turns)),
 		               behind - (s->met - 1));
-	return i_add_k(e, i_mul_k(e, winograd_first_at(e, s, tile), s->stride), behind - s->pad);
+	if (s->phases > 1 && s->back)
+		return i_add_k(e, i_mul_k(e, tile, s->tile / s->phases), behind - s->before);
+	return i_add_k(e, i_mul_k(e, winograd_first_at(e, s, tile), s->stride), behind - s->before);
 }
 
 /* Is that pixel inside an image of `length` in every tile? The first tile starts first, the last one last. */
