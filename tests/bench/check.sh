@@ -39,6 +39,10 @@ if grep -q 'reader, 2 threads.* MB/s' "$dir/out"; then passed=$((passed + 1)); e
 t "profile of one thread" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1 --threads 1 --profile="$dir/t.json" --json
 json "tasks of kernels" out 'all(k["tasks"] >= 1 and k["whole"] >= 1 for k in o["kernels"]) and any(k["whole"] > 1 for k in o["kernels"])'
 cp "$dir/out" "$dir/profile"
+printf 'model wide(x: f32[N, 1024]) { loss mean(square(x |> dense(1024) |> relu |> dense(1024))) }\ndata { reader = synthetic(2048) }\ntrain { batch = 1024 }\n' >"$dir/wide.net"
+t "build of large products" "$mantou" build "$dir/wide.net" -o "$dir/wide"
+t "profile of large products" "$dir/wide" bench --synthetic --warmup 1 --steps 1 --repeat 1 --threads 1 --profile="$dir/t.json" --json
+json "large products have tasks for many threads" out 'len([k for k in o["kernels"] if k["gflop"] > 1.5]) == 5 and all(k["tasks"] >= 64 for k in o["kernels"] if k["gflop"] > 1.5)'
 t "scaling.py" python3 tests/bench/scaling.py "$dir/profile" --threads 1,2,4 --rates 100,24 --json
 json "predicted steps" out '[r["threads"] for r in o["rows"]] == [1, 2, 4] and o["rows"][0]["efficiency"] > 0.999 and o["rows"][1]["efficiency"] < 1 and o["rows"][2]["best_ms"] <= o["rows"][0]["ms"]'
 t "scaling.py's shares" python3 -c '

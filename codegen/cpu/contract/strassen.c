@@ -1,9 +1,10 @@
 /* strassen.c: large matrix products by Strassen's algorithm, once over: seven products of halves for eight.
  *
  * In: a group of one matmul of f32.   Out: a kernel that adds up halves of its second operand (seven operands of half
- * the rows and half the columns each, in panels), and the main one. A task has some rows of the upper half and the same
- * of the lower: it adds up its own seven first operands in the thread's scratch memory, multiplies panel by panel, and
- * makes of seven products a tile of each quarter of the result, on which the group's epilogue runs as on any tile.
+ * the rows and half the columns each, in panels), and the main one. A piece has some rows of the upper half and the
+ * same of the lower, its slices are panels: it adds up its own seven first operands in the thread's scratch memory,
+ * multiplies panel by panel, and makes of seven products a tile of each quarter of the result, on which the group's
+ * epilogue runs as on any tile.
  * Source: Strassen 1969, "Gaussian elimination is not optimal". Error: some half as large again as that of the plain
  * product (root mean square), as sums of two elements are multiplied; held to the bounds of all kernels (tests/cpu).
  * Refused (why_not): sides that do not halve into whole vectors and panels, rows that follow the batch's size, batches
@@ -410,11 +411,11 @@ quarters_epilogue(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, 
 	}
 }
 
-/* One task: its sums, products panel by panel, and of each panel's the quarters of the result. C: the result, or a tile
- * of each quarter. */
+/* Rows of piece t: its sums, products of panels [kb0, kb1), and of each panel's the quarters of the result. C: the
+ * result, or a tile of each quarter. */
 static void
 task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Tiles *tiles, V A, V B, V C, bool tile,
-          V strides, V t)
+          V strides, V t, V kb0, V kb1)
 {
 	bool tiled = h->high < h->block;
 	int64_t nr = (int64_t)p->nv * p->lanes;
@@ -427,7 +428,7 @@ task_emit(Emit *e, Epilogue *epi, const GemmParams *p, const Halves *h, const Ti
 	V lo = row_of_task(e, h, t), rows = i_sub(e, row_of_task(e, h, i_add_k(e, t, 1)), lo);
 
 	first_sums(e, p, h, A, lo, rows, sums);
-	TIMES(e, kb, h->panels) {
+	LOOP(e, kb, kb0, kb1, 1) {
 		TIMES(e, q, PRODUCTS) {
 			V panel = mem_at(e, &b, kb, q), after = ptr_at(e, panel, k64(e, F32(h->k * nr)));
 
@@ -469,10 +470,10 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		                                                            [S_CM] = F32(nr),
 		                                                            [S_NK] = h->k});
 
-		TASKS(&e, t)
-			task_emit(&e, epi, p, h, &tiles, A, B, C, tile, strides, t);
+		SLICES(&e, t, h->panels, kb0, kb1)
+			task_emit(&e, epi, p, h, &tiles, A, B, C, tile, strides, t, kb0, kb1);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, slices_rows(h->tasks, h->panels), fresh, false);
 	epilogue_finish(gc, gk, epi, rows_of_piece, (void *)(uintptr_t)h);
 }
 
