@@ -109,7 +109,8 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 	 * of the rate, pixels are cut several times, for weight gradients by way of memory, weights that L2 does not
 	 * hold are written and read; of both sides, sums over rows of a vector's width reach 0.4 of the rate, those of
 	 * the direct kernel all of it. Of phases, whose tiles have 81 points, transforms wait for memory, and for more
-	 * registers in vectors of 8; sums over rows in such vectors reach half of the rate. */
+	 * registers in vectors of 8; tiles that L3 does not hold are written and read; sums over rows in vectors of 8
+	 * reach half of the rate. */
 	if (several(&s)) {
 		bool narrow = s.dw && s.K <= p->lanes && p->span != LONG_SPAN, phased = s.kinds < s.points;
 
@@ -118,6 +119,10 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 		taps *= s.dw ? 3 : 2;
 		if (4 * s.kinds * weights > (double)b->l2)
 			other = 2 * 4 * s.kinds * weights * b->rates.products / b->rates.bytes;
+		double tiles = 4.0 * s.points * (double)s.rows * (double)(s.depth + s.K);
+
+		if (phased && !s.dw && tiles > (double)b->l3 && !winograd_block(g, &s, p))
+			other += 2 * tiles * b->rates.products / b->rates.bytes;
 	}
 	return products + pixels + taps + other;
 }
