@@ -75,7 +75,6 @@ loads(const Graph *g, const Op *op, const GemmParams *p, int k)
 
 	for (int i = 0; i < 2; i++) {
 		const Side *b = &s.side[i];
-
 		int64_t next = b->phases > 1 && b->back ? b->tile / b->phases : b->tile * b->stride;
 
 		times *= (double)b->taken / (double)next; /* pixels of a tile, and from it to the next */

@@ -58,6 +58,8 @@ typedef struct Phase { int taps, tap, tap_step, points, point, pixel, pixel_step
 
 /* Elements that a transform takes. */
 int winograd_taken(const Side *s, Way way);
+/* Elements through the transform of one side. */
+void winograd_along(Emit *e, const Side *s, Way way, const V *in, V *out);
 /* Elements of a tile or a filter, row by row, through one transform over columns and one over rows. */
 void winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out);
 
@@ -73,7 +75,6 @@ bool winograd_phased(const Window *at, int i);
 /* Phase i of a side. */
 Phase winograd_phase(const Side *s, int i);
 /* The weights of a point of both sides. */
-int winograd_kind(const Shape *s, int point);
 V winograd_kind_at(Emit *e, const Shape *s, V point);
 /* Without what winograd_split adds for a kernel that is emitted. */
 Shape winograd_shape(const Graph *g, const Op *op, const GemmParams *p);

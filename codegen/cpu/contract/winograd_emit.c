@@ -57,7 +57,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 		                                                              [S_NK] = s->depth});
 
 		TASKS(&e, t) {
-			V plane = i_div_k(&e, t, blocks), point = plane, kind = winograd_kind_at(&e, s, plane);
+			V plane = i_div_k(&e, t, blocks), point = plane, kind = NULL;
 			V lo0 = i_min(&e, i_mul_k(&e, i_rem_k(&e, t, blocks), block), rows),
 			  hi0 = i_min(&e, i_add_k(&e, lo0, block), rows), before = NULL;
 
@@ -66,8 +66,9 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 
 				point = i_rem_k(&e, plane, s->points);
 				before = i_mul(&e, turn, rows);
-				kind = i_add(&e, i_mul_k(&e, turn, s->kinds), winograd_kind_at(&e, s, point));
+				kind = i_mul_k(&e, turn, s->kinds);
 			}
+			kind = kind ? i_add(&e, kind, winograd_kind_at(&e, s, point)) : winograd_kind_at(&e, s, point);
 			TIMES(&e, kb, npanel) {
 				V panel = mem_at(&e, &B, kind, kb), next = mem_at(&e, &B, kind, i_add_k(&e, kb, 1));
 

@@ -219,8 +219,8 @@ place(const Phase *f, Way way, bool taken, int i)
 }
 
 /* Along one side, phase by phase. Of one tap, pixels are their own points, and their one weight is the tap. */
-static void
-along(Emit *e, const Side *s, Way way, const V *in, V *out)
+void
+winograd_along(Emit *e, const Side *s, Way way, const V *in, V *out)
 {
 	static void (*const by[])(Emit *, const Phase *, const Points *, const V *, V *) = {
 		[DATA] = to_data,     [WEIGHTS] = to_weights, [GRADIENT] = to_gradient,
@@ -260,10 +260,10 @@ winograd_both(Emit *e, const Shape *s, Way way, const V *in, V *out)
 	for (int j = 0; j < n[1]; j++) {
 		for (int i = 0; i < n[0]; i++)
 			column[i] = in[i * n[1] + j];
-		along(e, rows, way, column, r);
+		winograd_along(e, rows, way, column, r);
 		for (int i = 0; i < m[0]; i++)
 			half[i * n[1] + j] = r[i];
 	}
 	for (int i = 0; i < m[0]; i++)
-		along(e, columns, way, half + i * n[1], out + i * m[1]);
+		winograd_along(e, columns, way, half + i * n[1], out + i * m[1]);
 }

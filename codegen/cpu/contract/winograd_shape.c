@@ -68,11 +68,12 @@ phases_of(Side *s)
 	s->step = s->move = 1;
 	s->tile = s->back ? by * TILE : TILE;
 	s->before = s->back ? 0 : s->pad;
+	s->taken = 0;
 	for (int i = 0; i < by; i++) {
 		Phase f = winograd_phase(s, i);
 
-		if (f.pixel < -s->before)
-			s->before = -f.pixel;
+		if (f.pixel < 0) /* of those cut for the first pixels that are made */
+			s->before -= f.pixel;
 	}
 	for (int i = 0; i < by; i++) {
 		Phase f = winograd_phase(s, i);
@@ -211,20 +212,6 @@ int64_t
 winograd_panel_rows(const Shape *s, int w)
 {
 	return ceil_div(s->depth, w) * w;
-}
-
-static int
-kind_of(const Side *s, int64_t point)
-{
-	return point < s->kinds ? (int)point : s->kinds - 1;
-}
-
-int
-winograd_kind(const Shape *s, int point)
-{
-	const Side *rows = &s->side[0], *columns = &s->side[1];
-
-	return kind_of(rows, point / columns->span) * columns->kinds + kind_of(columns, point % columns->span);
 }
 
 V

@@ -238,82 +238,199 @@ pixel_load(Emit *e, V from, V number, V mask, V tail)
 	return vec_load(e, ptr_at(e, from, i_mul_k(e, number, 4)), some);
 }
 
+/* Which pixels a tile is cut of: of each row and column the nearest in the image, and whether it is the one itself;
+ * NULL: always. */
+typedef struct Cutting {
+	const Shape *s;
+	const Cut *c;
+	V from, plane, pos[2][SPAN_MOST], ok[2][SPAN_MOST];
+	int size[2];
+	/* where it is: numbers of the plane, of an image and a channel if the kernel makes pixels or there are parts */
+	V x, next, tail, image;
+	Ix channel;
+} Cutting;
+
+static void
+cutting_of(Emit *e, Cutting *w, int part, const V tile[2])
+{
+	const Cut *c = w->c;
+
+	for (int k = 0; k < 2; k++) {
+		const Side *b = &w->s->side[k];
+		int number = k ? part % w->s->side[1].parts : part / w->s->side[1].parts;
+
+		w->size[k] = winograd_taken(b, c->way);
+		for (int i = 0; i < w->size[k]; i++) {
+			int64_t behind = c->way == GRADIENT ? i * b->step : winograd_shift(b, number) + i * b->move;
+			V want = start_at(e, b, c->way, tile[k], behind);
+
+			w->pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
+			w->ok[k][i] = always_inside(e, b, c->way, behind, c->in[k])
+			                      ? NULL
+			                      : LLVMBuildICmp(here(e), LLVMIntEQ, want, w->pos[k][i], "");
+		}
+	}
+}
+
+static V
+both_inside(Emit *e, V a, V b)
+{
+	V both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
+
+	return both ? splat(e, both) : NULL;
+}
+
+static V
+number_of(Emit *e, const Cutting *w, V row, V column)
+{
+	return i_mul(e, i_add(e, i_mul_k(e, row, w->c->in[1]), column), w->plane);
+}
+
+/* A pixel, `off` numbers into the image; of those that the kernel makes, by its row and column. */
+static V
+pixel(Emit *e, const Cutting *w, V off, V row, V column, V mask)
+{
+	if (w->from)
+		return pixel_load(e, w->from, i_add(e, off, w->x), mask, w->tail);
+	/* made where pixels are, and nothing in the padding; both are inside */
+	V v = cell_vec(e, prologue_at(e, w->c->made, w->image, w->channel, row, column));
+
+	return mask ? LLVMBuildSelect(here(e), mask, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+}
+
+/* Asks for it: there are more streams than the CPU follows by itself. */
+static void
+pixel_ahead(Emit *e, const Cutting *w, V off)
+{
+	const Cut *c = w->c;
+
+	for (int k = 0; k < c->nsource; k++)
+		prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul_k(e, i_add(e, off, w->next), c->width[k])), 2);
+}
+
+/* All pixels to all points, to[point]. */
+static void
+cut_whole(Emit *e, const Cutting *w, const V *off, const V *mask, const Mem *to)
+{
+	V in[POINTS_MOST], r[POINTS_MOST];
+	int pixels = w->size[0] * w->size[1];
+
+	for (int i = 0; i < pixels; i++)
+		in[i] = pixel(e, w, off[i], w->pos[0][i / w->size[1]], w->pos[1][i % w->size[1]], mask[i]);
+	for (int i = 0; i < pixels; i++)
+		pixel_ahead(e, w, off[i]);
+	winograd_both(e, w->s, w->c->way, in, r);
+	for (int i = 0; i < w->s->points; i++)
+		vec_store(e, mem_at(e, to, k64(e, i)), r[i], w->tail);
+}
+
+/* Rows of many pixels in a loop, whose columns become points first: unrolled, they take the compiler long. Of each row
+ * which pixels, and whether they are inside; points of columns, of all rows. */
+typedef struct RowList { Mem at, ok, half; } RowList;
+
+static RowList
+row_list(Emit *e, const Cutting *w)
+{
+	V numbers = slot_new(e, LLVMArrayType2(e->l->i64, (uint64_t)(2 * w->size[0]))),
+	  half = slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(SPAN_MOST * SPAN_MOST * e->W)));
+	RowList r = {.at = mem_axes(e, numbers, BY(8)),
+	             .ok = mem_axes(e, numbers, BY(8)),
+	             .half = mem_axes(e, half, BY(F32(SPAN_MOST * e->W)), BY(F32(e->W)))};
+
+	LLVMSetAlignment(half, 64);
+	r.ok.start = k64(e, 8 * w->size[0]);
+	for (int i = 0; i < w->size[0]; i++) {
+		V ok = w->ok[0][i] ? LLVMBuildZExt(here(e), w->ok[0][i], e->l->i64, "") : k64(e, 1);
+
+		LLVMBuildStore(here(e), w->pos[0][i], mem_at(e, &r.at, k64(e, i)));
+		LLVMBuildStore(here(e), ok, mem_at(e, &r.ok, k64(e, i)));
+	}
+	return r;
+}
+
+static void
+cut_rows(Emit *e, const Cutting *w, const RowList *list, const Mem *to)
+{
+	const Side *rows = &w->s->side[0], *columns = &w->s->side[1];
+	V a[SPAN_MOST], r[SPAN_MOST];
+	bool stream = e->stream;
+
+	e->stream = false; /* not what stays here */
+	LOOP(e, i, k64(e, 0), k64(e, w->size[0]), 1) {
+		V row = LLVMBuildLoad2(here(e), e->l->i64, mem_at(e, &list->at, i), ""),
+		  is = LLVMBuildLoad2(here(e), e->l->i64, mem_at(e, &list->ok, i), ""),
+		  ok = LLVMBuildICmp(here(e), LLVMIntNE, is, k64(e, 0), "");
+
+		for (int j = 0; j < w->size[1]; j++) {
+			V off = number_of(e, w, row, w->pos[1][j]);
+
+			a[j] = pixel(e, w, off, row, w->pos[1][j], both_inside(e, ok, w->ok[1][j]));
+			pixel_ahead(e, w, off);
+		}
+		winograd_along(e, columns, w->c->way, a, r);
+		for (int j = 0; j < columns->span; j++)
+			vec_store(e, mem_at(e, &list->half, i, k64(e, j)), r[j], NULL);
+	}
+	LOOP(e, j, k64(e, 0), k64(e, columns->span), 1) {
+		for (int i = 0; i < w->size[0]; i++)
+			a[i] = vec_load(e, mem_at(e, &list->half, k64(e, i), j), NULL);
+		winograd_along(e, rows, w->c->way, a, r);
+		e->stream = stream;
+		for (int i = 0; i < rows->span; i++)
+			vec_store(e, mem_at(e, to, i_add_k(e, j, i * columns->span)), r[i], w->tail);
+		e->stream = false;
+	}
+	e->stream = stream;
+}
+
 /* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), of one part, to `out` + a point's distance for each
  * point. */
 static void
 cut_part(Emit *e, const Shape *s, const Cut *c, int part, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
-	V plane = i_mul_k(e, extent(e, s->n), c->C), in[POINTS_MOST], r[POINTS_MOST], off[POINTS_MOST],
-	  mask[POINTS_MOST], ok[2][SPAN_MOST], pos[2][SPAN_MOST], image = NULL, x, tail, before = e->mask;
-	int size[2] = {winograd_taken(&s->side[0], c->way), winograd_taken(&s->side[1], c->way)},
-	    pixels = size[0] * size[1];
-	bool lanes = e->lanes;
+	Cutting w = {.s = s, .c = c, .from = from, .plane = i_mul_k(e, extent(e, s->n), c->C)};
+	V off[POINTS_MOST], mask[POINTS_MOST], before = e->mask;
+	bool lanes = e->lanes, many;
+	RowList list;
 
-	for (int k = 0; k < 2; k++)
-		for (int i = 0; i < size[k]; i++) {
-			const Side *b = &s->side[k];
-			int number = k ? part % s->side[1].parts : part / s->side[1].parts;
-			int64_t behind = c->way == GRADIENT ? i * b->step : winograd_shift(b, number) + i * b->move;
-			V want = start_at(e, b, c->way, tile[k], behind);
-
-			pos[k][i] = i_min_k(e, i_max(e, want, k64(e, 0)), c->in[k] - 1);
-			ok[k][i] = always_inside(e, b, c->way, behind, c->in[k])
-			                   ? NULL
-			                   : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[k][i], "");
-		}
-	for (int i = 0; i < size[0]; i++)
-		for (int j = 0; j < size[1]; j++) {
-			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
-
-			off[i * size[1] + j] = i_mul(e, i_add(e, i_mul_k(e, pos[0][i], c->in[1]), pos[1][j]), plane);
-			mask[i * size[1] + j] = both ? splat(e, both) : NULL;
+	cutting_of(e, &w, part, tile);
+	many = w.size[0] * w.size[1] > SPAN * SPAN;
+	if (many)
+		list = row_list(e, &w);
+	for (int i = 0; i < w.size[0] && !many; i++)
+		for (int j = 0; j < w.size[1]; j++) {
+			off[i * w.size[1] + j] = number_of(e, &w, w.pos[0][i], w.pos[1][j]);
+			mask[i * w.size[1] + j] = both_inside(e, w.ok[0][i], w.ok[1][j]);
 		}
 	if (from && c->parts == 1) {
-		x = loop_open(e, lo, hi, e->W);
-		tail = tail_of(e, c->C, i_sub(e, hi, x));
-		for (int i = 0; i < pixels; i++)
-			in[i] = pixel_load(e, from, i_add(e, off[i], x), mask[i], tail);
+		w.x = loop_open(e, lo, hi, e->W);
+		w.tail = tail_of(e, c->C, i_sub(e, hi, w.x));
 	} else {
-		image = loop_open(e, i_div_k(e, lo, c->C), i_div_k(e, hi, c->C), 1);
-		Ix channel = {.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
-
-		x = i_add(e, i_mul_k(e, image, c->C), channel.s);
+		w.image = loop_open(e, i_div_k(e, lo, c->C), i_div_k(e, hi, c->C), 1);
+		w.channel = (Ix){.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
+		w.x = i_add(e, i_mul_k(e, w.image, c->C), w.channel.s);
 		e->lanes = true;
-		e->mask = tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), channel.s));
-		for (int i = 0; i < pixels; i++) {
-			if (from) {
-				in[i] = pixel_load(e, from, i_add(e, off[i], x), mask[i], tail);
-				continue;
-			}
-			/* made where pixels are, and nothing in the padding; pos is inside for both */
-			V v = cell_vec(
-			        e, prologue_at(e, c->made, image, channel, pos[0][i / size[1]], pos[1][i % size[1]]));
-
-			in[i] = mask[i] ? LLVMBuildSelect(here(e), mask[i], v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
-		}
-		e->lanes = lanes;
-		e->mask = before;
+		e->mask = w.tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), w.channel.s));
 	}
-	Mem to = mem_axes(e, out, BY(point), BY(4)); /* [point][number] */
-	V number = i_sub(e, x, lo), next = i_add_k(e, x, AHEAD * e->W);
+	V number = i_sub(e, w.x, lo);
 
+	w.next = i_add_k(e, w.x, AHEAD * e->W);
 	if (c->parts > 1) {
 		/* channels of the other parts, of images before this one, and of parts before this one of its own */
-		V others = i_mul_k(e, i_sub(e, image, i_div_k(e, lo, c->C)), (c->parts - 1) * c->C);
+		V others = i_mul_k(e, i_sub(e, w.image, i_div_k(e, lo, c->C)), (c->parts - 1) * c->C);
 
 		number = i_add_k(e, i_add(e, number, others), part * c->C);
 	}
+	Mem to = mem_axes(e, ptr_at(e, out, i_mul_k(e, number, 4)), BY(point));
 
-	/* more streams than the CPU follows by itself */
-	for (int k = 0; k < c->nsource; k++)
-		for (int i = 0; i < pixels; i++)
-			prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul_k(e, i_add(e, off[i], next), c->width[k])),
-			         2);
-	winograd_both(e, s, c->way, in, r);
-	for (int i = 0; i < s->points; i++)
-		vec_store(e, mem_at(e, &to, k64(e, i), number), r[i], tail);
-	for (int i = 0; i < (image ? 2 : 1); i++)
+	if (many)
+		cut_rows(e, &w, &list, &to);
+	else
+		cut_whole(e, &w, off, mask, &to);
+	for (int i = 0; i < (w.image ? 2 : 1); i++)
 		loop_close(e);
+	e->lanes = lanes;
+	e->mask = before;
 }
 
 void
