@@ -1124,7 +1124,7 @@ plan "no kernel" "'nonsense': its kernel is" '/"rows"/s/"rows"/"nonsense"/'
 plan "absurd parameters" 'brgemm.mr=1000000.*mr=1000000 does not fit: mr <= 64' '/brgemm/s/mr=[0-9]*/mr=1000000/'
 plan "parameters of no kernel" 'brgemm.rm=.*: [a-z0-9_.]+ takes parameters such as brgemm.mr=' '/brgemm/s/mr=/rm=/'
 plan "filters that it has not" 'Winograd is for convolutions|8 points a side are for' '/matmul/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/head/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/conv2d_half/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8,span=8}"/'
-plan "points of a stride that it has not" '9 points a side are for each other stride of 3 taps' '/conv2d_same/s/"[a-z]*{[^"]*"/"winograd{mr=6,nv=2,lanes=8,span=9}"/'
+plan "points of a stride that it has not" '9 points a side are for filters of 3 taps with a stride of 2' '/conv2d_same/s/"[a-z]*{[^"]*"/"winograd{mr=6,nv=2,lanes=8,span=9}"/'
 plan "epochs" 'setting train.epochs needs an integer from 1' 's/^setting train.epochs = .*/setting train.epochs = 9223372036854775807/'
 plan "accumulated steps" 'setting train.accumulate needs an integer from 1' 's/^setting train.accumulate = .*/setting train.accumulate = 9223372036854775807/'
 t "backwards" 1 'lies before' "$mantou" dump --stage typed "$dir/fused.ir"

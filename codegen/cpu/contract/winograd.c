@@ -86,7 +86,7 @@ loads(const Graph *g, const Op *op, const GemmParams *p, int k)
 static bool
 several(const Shape *s)
 {
-	return s->parts * s->turns > 1 || s->kinds < s->points;
+	return s->parts * s->turns > 1 || s->phased;
 }
 
 static double
@@ -111,16 +111,16 @@ work(const Graph *g, const Op *op, const GemmParams *p)
 	 * registers in vectors of 8; tiles that L3 does not hold are written and read; sums over rows in vectors of 8
 	 * reach half of the rate. */
 	if (several(&s)) {
-		bool narrow = s.dw && s.K <= p->lanes && p->span != LONG_SPAN, phased = s.kinds < s.points;
+		bool narrow = s.dw && s.K <= p->lanes && p->span != LONG_SPAN;
 
-		products *= narrow ? 2.5 : !s.dw || !phased ? 1.1 : p->lanes < 16 ? 2 : 1.3;
-		pixels *= (s.dw ? 3 : 2) * (!phased ? 1 : p->lanes < 16 && s.transposed ? 3 : 1.5);
+		products *= narrow ? 2.5 : !s.dw || !s.phased ? 1.1 : p->lanes < 16 ? 2 : 1.3;
+		pixels *= (s.dw ? 3 : 2) * (!s.phased ? 1 : p->lanes < 16 && s.transposed ? 3 : 1.5);
 		taps *= s.dw ? 3 : 2;
 		if (4 * s.kinds * weights > (double)b->l2)
 			other = 2 * 4 * s.kinds * weights * b->rates.products / b->rates.bytes;
 		double tiles = 4.0 * s.points * (double)s.rows * (double)(s.depth + s.K);
 
-		if (phased && !s.dw && tiles > (double)b->l3 && !winograd_block(g, &s, p))
+		if (s.phased && !s.dw && tiles > (double)b->l3 && !winograd_block(g, &s, p))
 			other += 2 * tiles * b->rates.products / b->rates.bytes;
 	}
 	return products + pixels + taps + other;
@@ -235,7 +235,7 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	if (winograd_taps_met(&c.at, 0) * winograd_taps_met(&c.at, 1) == 1)
 		return "no pixel meets two taps of its own";
 	if (p->span == STRIDED_SPAN && usual_span(&c.at) != STRIDED_SPAN)
-		return arena_printf(g->arena, "%d points a side are for each other stride of 3 taps", p->span);
+		return arena_printf(g->arena, "%d points a side are for filters of 3 taps with a stride of 2", p->span);
 	if (p->span == LONG_SPAN && usual_span(&c.at) != LONG_SPAN)
 		return arena_printf(g->arena, "%d points a side are for filters of one row or column", p->span);
 	if (c.groups > 1)
@@ -290,14 +290,14 @@ work_beside(const Graph *g, const Op *op, const GemmParams *p, const GemmParams 
 		return 2 * work_and_memory(g, op, p);
 	Shape s = winograd_shape(g, op, p);
 
-	return s.points > 4 * s.tile && s.kinds == s.points ? work_and_memory(g, op, p) : work(g, op, p);
+	return s.points > 4 * s.tile && !s.phased ? work_and_memory(g, op, p) : work(g, op, p);
 }
 
 /* It must promise a fifth of the time, a tenth of several parts, whose work says more, as that of phases says all. */
 static double
 margin(const Shape *s)
 {
-	return s->kinds < s->points ? 1 : several(s) ? 1.1 : 1.25;
+	return s->phased ? 1 : several(s) ? 1.1 : 1.25;
 }
 
 static double
@@ -335,7 +335,7 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 	                              "%.1f MiB of workspace",
 		tile[0], tile[1], s.side[0].taps, s.side[1].taps,
 		s.parts > 1 ? arena_printf(g->arena, " of %d parts", s.parts) : "",
-		s.kinds < s.points ? ", each other stride in its tile" : "",
+		s.phased ? " of stride 2" : "",
 		work(g, op, p) / direct_work(&s, false), (double)all_bytes(g, op, p) / 1048576);
 }
 

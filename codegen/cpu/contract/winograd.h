@@ -42,6 +42,7 @@ typedef struct Shape {
 	int64_t depth;       /* channels of all parts: rows of the weights at a point */
 	int64_t tiles, each; /* of all turns, of each */
 	int64_t rows;        /* of the products, of a full batch */
+	bool phased;         /* a side has phases: fewer kinds than points */
 	bool transposed;     /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
 	/* type of the elements in the buffer of weights; what they are rounded to, DT_none: nothing */
@@ -70,7 +71,7 @@ int64_t winograd_shift(const Side *s, int part);
 int64_t winograd_inside(const Side *s);
 /* Taps of side i that a pixel meets. */
 int winograd_taps_met(const Window *at, int i);
-/* Does a tile have the phases of a stride along side i? Each other stride, of 3 taps: 9 points for 12 products. */
+/* May a tile have the phases of a stride along side i? Of 3 taps with a stride of 2: 9 points for 12 products. */
 bool winograd_phased(const Window *at, int i);
 /* Phase i of a side. */
 Phase winograd_phase(const Side *s, int i);

@@ -68,9 +68,10 @@ typedef struct Pixels { V h, w, height, width, first, images, column; } Pixels;
 static int64_t
 images_of(const Shape *s)
 {
-	enum { PIXELS_WANTED = 100 };
+	enum { PIXELS_MOST_AT_ONCE = 100, MOST = 4 };
+	int64_t images = PIXELS_MOST_AT_ONCE / s->tile;
 
-	return s->tile * 4 <= PIXELS_WANTED ? 4 : ceil_div(PIXELS_WANTED / 2, s->tile);
+	return images < MOST ? images : MOST;
 }
 
 /* Where pixel (y, x) of an image and a channel go: to the result [row][column][image][channel], or to a tile of its

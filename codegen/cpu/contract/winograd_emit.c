@@ -96,7 +96,7 @@ static int
 sum_open(Emit *e, const Shape *s, V task, int mr, Sum *r)
 {
 	*r = (Sum){.kind = task, .lo = k64(e, 0), .hi = k64(e, s->depth), .point = task};
-	if (s->kinds == s->points)
+	if (!s->phased)
 		return 0;
 	V at[2] = {i_div_k(e, task, s->side[1].span), i_rem_k(e, task, s->side[1].span)}, first[2], count[2];
 
@@ -134,14 +134,14 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	/* sums of one block are written once, and are all of the transform's operand */
-	past.past = s->rows <= SUM_BLOCK && s->kinds == s->points && s->K % p->lanes == 0 &&
+	past.past = s->rows <= SUM_BLOCK && !s->phased && s->K % p->lanes == 0 &&
 	            pack_streams(gc->g, p, s->kinds * winograd_weights_point(s, p));
 	if (fresh) {
 		emit_lanes(&e, s->w);
 		e.streamed |= past.past;
 		int64_t line = F32(s->depth), size = winograd_point(s->rows * s->depth);
 		Tiles tiles = tiles_make(&e, &past, s->K,
-		                         s->kinds < s->points ? ANY_ROWS : tile_rows(s->depth, s->depth, p->mr),
+		                         s->phased ? ANY_ROWS : tile_rows(s->depth, s->depth, p->mr),
 		                         (Steps){line, F32(s->K)});
 		/* [point][row][channel], [point][row][panel], [kind][input channel][panel] */
 		Mem A = mem_axes(&e, buffer(&e, abuf), BY(size), BY(line), BY(4));

@@ -173,6 +173,7 @@ winograd_shape(const Graph *g, const Op *op, const GemmParams *p)
 	s.tile = s.side[0].tile * s.side[1].tile;
 	s.points = s.side[0].span * s.side[1].span;
 	s.kinds = s.side[0].kinds * s.side[1].kinds;
+	s.phased = s.kinds < s.points;
 	s.turns = s.side[0].turns * s.side[1].turns;
 	s.tiles = s.side[0].tiles * s.side[1].tiles;
 	s.each = s.tiles / s.turns;
@@ -219,7 +220,7 @@ winograd_kind_at(Emit *e, const Shape *s, V point)
 {
 	const Side *rows = &s->side[0], *columns = &s->side[1];
 
-	if (s->kinds == s->points)
+	if (!s->phased)
 		return point;
 	V row = i_min_k(e, i_div_k(e, point, columns->span), rows->kinds - 1),
 	  column = i_min_k(e, i_rem_k(e, point, columns->span), columns->kinds - 1);
