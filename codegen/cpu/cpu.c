@@ -235,7 +235,8 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->dead || op->group != group || (composite && attention_casts(g, composite, op)))
+		if (op->dead || op->group != group || (composite && attention_casts(g, composite, op)) ||
+		    pool_dx_cast(g, op))
 			continue;
 		n++;
 		if (special_op(g, op) && op->kind != OP_store)
@@ -289,6 +290,8 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		if (why)
 			return why;
 	}
+	if (special && special->kind == OP_max_pool2d_dx)
+		pool_dx_select(g, special);
 	if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract)

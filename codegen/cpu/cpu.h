@@ -505,6 +505,8 @@ bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map);
 void mapped_index(Emit *e, const Type *v, const int8_t *map, const Ix *ix, Ix *r);
 bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */
 bool pool_dx_special(const Graph *g, const Op *op);    /* pool.c has a kernel for it */
+bool pool_dx_cast(const Graph *g, const Op *op);       /* a cast that its group's kernel makes as it loads or stores */
+void pool_dx_select(Graph *g, const Op *op);
 void pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expression like any other */
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);

@@ -227,7 +227,8 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->dead || (attention_op((OpKind)first->kind) && attention_casts(g, first, op)))
+		if (op->dead || (attention_op((OpKind)first->kind) && attention_casts(g, first, op)) ||
+		    pool_dx_cast(g, op))
 			continue;
 		live++;
 		if (op_has((OpKind)op->kind, T_CONTRACT))
