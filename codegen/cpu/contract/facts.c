@@ -155,12 +155,10 @@ matmul_block(const Mat *m, const GemmParams *p)
 	return one || m->m.n > FEW ? USUAL : even_rows(m->m.n, panels);
 }
 
-enum { OWN_STEPS = 128 }; /* of a panel that stays in L1 */
-
 int64_t
 matmul_panel_bytes(const GemmParams *p)
 {
-	return p->own ? F32(p->nv * p->lanes * OWN_STEPS) : 0;
+	return p->own ? F32(p->nv * p->lanes * (OWN_STEPS + (engine_pairs(p) ? ROUNDED_STEPS : 0))) : 0;
 }
 
 /* Few rows over a second operand that is read as it lies, in lines of a page or more: with few steps a pass reads these

@@ -178,7 +178,9 @@ int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of 
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
 /* Steps of a pass of few rows over a second operand that is read as it lies, in lines of a page; 0: of no other. */
 int matmul_lines(const Mat *m, const GemmParams *p);
-int64_t matmul_panel_bytes(const GemmParams *p); /* of a block of steps of a panel that a task makes itself */
+/* Of a block of steps of a panel that a task makes itself, and, of pairs, of columns that are rounded first. */
+int64_t matmul_panel_bytes(const GemmParams *p);
+enum { OWN_STEPS = 128, ROUNDED_STEPS = 16 }; /* of such a panel, which stays in L1; of such columns */
 /* A piece's rows of a transposed operand as they are copied; `high` of them, with room for a vector's rest. */
 int64_t matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled);
 enum { PANEL_ROOM = 64 }; /* bytes behind a panel: vectors that hold its last row reach beyond it */
@@ -261,6 +263,7 @@ typedef struct Engine {
 	int block, task;
 	int units;               /* such units of a block */
 	bool counts;             /* its microkernel takes the number of rows, one function for many */
+	bool owns;               /* tasks of few rows make panels themselves, where they can (GemmParams.own) */
 	/* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first
 	 * (amx_transpose) */
 	bool side_by_side;
@@ -297,6 +300,8 @@ void vnni_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
 /* Panels of pairs from two rows of 16-bit elements each, or of f32 that are rounded to `half` (DT_none: not): as
  * copy_rows of pack.c. */
 void vnni_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left);
+/* k->k pairs of each of `left` columns of f32 (pack.c), rounded to `half`, to `to`, [column][element]. */
+void round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to);
 /* Length of the rows of operand k where their elements must be paired in the workspace first, 0 where they are pairs as
  * they lie. */
 int64_t vnni_row(const Graph *g, const Op *op, int k);

@@ -277,8 +277,9 @@ gemm_owns(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
 {
 	Mat m;
 
-	return op->kind == OP_matmul && attr_bool(op, A_tb) && p->engine == ENGINE_FMA && !p->copy
-	       && matmul_mat(g, op, &m) && m.batch == 1 && m.m.n <= matmul_block(&m, p)
+	if (op->kind != OP_matmul || p->copy || !(engine_pairs(p) ? !pack_of(g, op, true).odd : attr_bool(op, A_tb)))
+		return false;
+	return matmul_mat(g, op, &m) && m.batch == 1 && m.m.n <= matmul_block(&m, p)
 	       && gemm_chains(g, op, p, vector_bytes) == 1;
 }
 
@@ -394,7 +395,7 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	if (p->engine == ENGINE_FMA && op->kind == OP_matmul)
 		p->ahead = gemm_ahead(g, p, product_rows(g, op), type_bytes(val_type(g, op->in[1])));
 	set_lanes(g, op, p);
-	if (!cx->prepacked && gemm_owns(g, op, p, cx->arch->vector_bytes)) {
+	if (!cx->prepacked && engine_of(p)->owns && gemm_owns(g, op, p, cx->arch->vector_bytes)) {
 		p->own = true;
 		p->ahead = 0;
 	}

@@ -55,13 +55,16 @@ typedef struct Product {
 	V kb0, kb1;              /* its panels that this call computes */
 	bool tiled;              /* a copy keeps the rows of a tile together */
 	V own;                   /* where a task makes them itself; else NULL */
+	Pack pairs;              /* of pairs that it makes; half: and rounds (DT_none: they stand in 16 bits) */
+	DType half;
 	Mem b_panels;            /* [panel][batch entry][step], not packed [batch entry][panel][step] */
 } Product;
 
 static Product
 product_of(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Product x = {.p = p, .a = val_type(g, op->in[0]), .b = val_type(g, op->in[1]), .o = val_type(g, op->out[0])};
+	Product x = {.p = p, .a = val_type(g, op->in[0]), .b = val_type(g, op->in[1]), .o = val_type(g, op->out[0]),
+	             .half = DT_none};
 
 	matmul_mat(g, op, &x.m);
 	x.m.k = ceil_div(x.m.k, gemm_unit(p));
@@ -133,28 +136,97 @@ panels_region(Emit *e, Product *x, V b, int64_t entries)
 	                         : mem_axes(e, b, BY(x->m.k * row), BY(F32(x->nr)), BY(row));
 }
 
-/* Makes `steps` steps of panel kb from step k on, of an operand whose columns are rows in memory; line by line it
- * asks for what follows these. */
+/* Rows of a block that a task makes a panel of, or steps of columns, at a time. */
+enum { MADE = ROUNDED_STEPS };
+
+/* Pairs are of two rows: `steps` of them from `in` on. Asks for the rows of as many behind them. */
+static void
+rows_make(Emit *e, const Product *x, V in, int64_t steps, V left)
+{
+	enum { LINE = 64 };
+	int64_t wide = x->half != DT_none ? 2 : 1, row = x->pairs.second * wide, bytes = x->nr * 2 * wide;
+	Pack block = x->pairs;
+
+	for (int part = 0; part < 2; part++) { /* whole blocks, what is left */
+		int64_t whole = steps / MADE * MADE, first = part ? whole : 0, end = part ? steps : whole;
+
+		block.k = part ? end - first : MADE;
+		if (first == end)
+			continue;
+		LOOP(e, i, k64(e, first), k64(e, end), block.k) {
+			V from = ptr_at(e, in, i_mul_k(e, i, 2 * row));
+			V ahead = ptr_at(e, from, k64(e, 2 * steps * row));
+
+			TIMES(e, r, 2 * block.k)
+				for (int64_t b = 0; b < bytes; b += LINE)
+					prefetch(e, ptr_at(e, ahead, i_add_k(e, i_mul_k(e, r, row), b)), 2);
+			V to = ptr_at(e, x->own, i_mul_k(e, i, F32(x->nr)));
+
+			vnni_copy_rows(e, &block, x->p, x->half, from, to, left);
+		}
+	}
+}
+
+/* Columns are rows in memory: `steps` steps from `in` on, a vector of columns after the other. Asks for the next
+ * vector's, behind the last for those of as many steps behind: few lines at a time, which may be in few sets of L2. */
+static void
+columns_make(Emit *e, const Product *x, V in, int64_t steps, V left)
+{
+	enum { LINE = 64 };
+	bool rounds = x->half != DT_none;
+	int64_t step = rounds ? 8 : 4, line = x->m.k * step; /* bytes */
+	int64_t w = x->p->lanes, whole = steps / MADE * MADE;
+	Pack few = {.k = MADE, .j_stride = line / 2};
+	GemmParams one = *x->p;
+	V rounded = rounds ? ptr_at(e, x->own, k64(e, F32(x->nr * OWN_STEPS))) : NULL;
+	V fn = transpose_block(e->l, (int)w, false);
+
+	one.nv = 1;
+	LOOP(e, j, k64(e, 0), k64(e, x->nr), w) {
+		V after = i_add_k(e, j, w), is_last = LLVMBuildICmp(here(e), LLVMIntEQ, after, k64(e, x->nr), "");
+		V next = LLVMBuildSelect(here(e), is_last, k64(e, steps * step), i_mul_k(e, after, line), "");
+		V from = ptr_at(e, in, i_mul_k(e, j, line)), to = ptr_at(e, x->own, i_mul_k(e, j, 4)),
+		  columns = i_sub(e, left, j);
+
+		LOOP(e, i, k64(e, 0), k64(e, whole), w) {
+			V at = i_mul_k(e, i, step), block = ptr_at(e, from, at);
+			V ahead = ptr_at(e, in, i_add(e, next, at));
+
+			for (int64_t c = 0; c < w; c++)
+				for (int64_t b = 0; b < w * step; b += LINE)
+					prefetch(e, ptr_at(e, ahead, k64(e, c * line + b)), 2);
+			if (rounds) {
+				few.k = w;
+				round_columns(e, &few, &one, x->half, block, columns, rounded);
+			}
+			V args[5] = {rounds ? rounded : block, k64(e, rounds ? F32(w) : line), columns,
+			             ptr_at(e, to, i_mul_k(e, i, F32(x->nr))), k64(e, F32(x->nr))};
+
+			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
+		}
+	}
+	if (whole == steps)
+		return;
+	Pack rest = {.k = steps - whole, .j_stride = rounds ? F32(steps - whole) : line, .k_stride = 4};
+	V from = ptr_at(e, in, k64(e, whole * step));
+
+	few.k = rest.k;
+	if (rounds)
+		round_columns(e, &few, x->p, x->half, from, left, rounded);
+	transpose_rows(e, &rest, x->p, rounds ? rounded : from, ptr_at(e, x->own, k64(e, F32(whole * x->nr))), left);
+}
+
+/* Makes `steps` steps of panel kb from step k on. */
 static V
 panel_make(Emit *e, const Product *x, V kb, V k, int64_t steps)
 {
-	enum { LINE = 16 }; /* steps of a cache line */
-	int64_t line = F32(x->m.k), whole = steps / LINE * LINE;
-	Pack block = {.k = LINE, .j_stride = line, .k_stride = 4};
-	Mem columns = mem_axes(e, x->b_panels.base, BY(x->nr * line), BY(line), BY(4)); /* [panel][column][step] */
-	V left = i_sub(e, k64(e, x->m.n), i_mul_k(e, kb, x->nr)), in = mem_at(e, &columns, kb, k64(e, 0), k);
+	V left = i_sub(e, k64(e, x->m.n), i_mul_k(e, kb, x->nr));
+	bool rows = x->pairs.second != 0;
+	int64_t wide = x->half != DT_none ? 2 : 1, step = rows ? x->pairs.k_stride * wide : 4 * wide,
+	        panel = rows ? x->nr * 2 * wide : x->nr * x->m.k * step;
+	Mem from = mem_axes(e, x->b_panels.base, BY(panel), BY(step)); /* [panel][step], of the first column */
 
-	LOOP(e, i, k64(e, 0), k64(e, whole), LINE) {
-		V from = ptr_at(e, in, i_mul_k(e, i, 4));
-
-		LOOP(e, j, k64(e, 0), i_min(e, left, k64(e, x->nr)), 1)
-			prefetch(e, ptr_at(e, from, i_add_k(e, i_mul_k(e, j, line), F32(steps))), 2);
-		transpose_rows(e, &block, x->p, from, ptr_at(e, x->own, i_mul_k(e, i, F32(x->nr))), left);
-	}
-	block.k = steps - whole;
-	if (block.k)
-		transpose_rows(e, &block, x->p, ptr_at(e, in, k64(e, F32(whole))),
-		          ptr_at(e, x->own, k64(e, F32(whole * x->nr))), left);
+	(rows ? rows_make : columns_make)(e, x, mem_at(e, &from, kb, k), steps, left);
 	return x->own;
 }
 
@@ -367,6 +439,10 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	Emit e = {0};
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
+	if (engine_pairs(p)) {
+		x.pairs = pack_of(gc->g, op, true);
+		x.half = prologue_rounded(gc->g, op, p).id ? (DType)val_type(gc->g, op->in[1])->dtype : DT_none;
+	}
 	x.p = p = &shared;
 	if (fresh) {
 		emit_lanes(&e, p->lanes);

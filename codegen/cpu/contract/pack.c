@@ -183,15 +183,14 @@ transpose_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 int64_t
 pack_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	if (!prologue_rounded(g, op, p).id)
+	if (!prologue_rounded(g, op, p).id || p->own)
 		return 0;
 	Pack k = pack_of(g, op, engine_pairs(p));
 
 	return k.second ? 0 : F32(p->nv * p->lanes * k.k);
 }
 
-/* Columns of a panel, k elements of f32 each, rounded to pairs of 16 bits. */
-static void
+void
 round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
 {
 	int64_t n = k->k * 2, own = n - k->odd, w = p->lanes;
