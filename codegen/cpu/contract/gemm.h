@@ -46,6 +46,7 @@ typedef struct GemmParams {
 	int ahead, next, fetch, stream;
 	int share;               /* of no text: bytes of the next panel that a step of the microkernel asks for */
 	bool past;               /* of no text: its tiles, whole lines, are stored past the caches */
+	bool kept;               /* of no text: panels are kept from call to call; for choices */
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */

@@ -89,20 +89,27 @@ several(const Shape *s)
 	return s->parts * s->turns > 1 || s->phased;
 }
 
+/* What weights take to be made, in FMAs: some 400 each of 36 points. */
+static double
+taps_work(const Shape *s)
+{
+	return (double)(s->turns * s->depth * s->K) * 400 * s->kinds / (SPAN * SPAN);
+}
+
 static double
 work(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = winograd_shape(g, op, p);
 	double products = 2.0 * s.points * (double)s.rows * (double)(s.depth * ceil_div(s.K, 8) * 8);
 
-	/* transforms, in FMAs that would take their time: some 300 for each element of a tile of 36 points, 400 for
-	 * each weight; of few points, whose weights are kept, 100 for each element */
+	/* transforms, in FMAs that would take their time: some 300 for each element of a tile of 36 points; of few
+	 * points, whose weights are kept, 100 for each element */
 	if (p->span == SHORT_SPAN)
 		return products + (double)s.rows * (double)(s.C + s.K) * 100;
 	const Budget *b = &machine_of(g)->budget;
 	double of_36 = 1.0 / (SPAN * SPAN), weights = (double)(s.turns * s.depth * s.K), other = 0;
 	double pixels = (double)s.rows * (double)(s.depth + s.K) * 300 * s.points * of_36,
-	       taps = weights * 400 * s.kinds * of_36;
+	       taps = taps_work(&s);
 
 	/* Of several parts or phases (measured on Zen 4, 16 to 512 channels): the products' few rows reach nine tenths
 	 * of the rate, pixels are cut several times, for weight gradients by way of memory, weights that L2 does not
@@ -201,6 +208,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	(void)best;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
+	p->kept = cx->prepacked;
 	if (winograd_taps_met(&at, 0) * winograd_taps_met(&at, 1) == 1)
 		return false;
 	p->span = usual_span(&at) == SPAN ? 0 : usual_span(&at);
@@ -306,18 +314,52 @@ margin(const Shape *s)
 	return s->phased ? 1 : several(s) ? 1.1 : 1.25;
 }
 
+/* Beside pairs of bf16, measured on Zen 4 with 3x3 filters, 32 to 512 channels of 2x2 to 56x56 pixels; of several
+ * parts, other filters and other engines as before. */
+static bool
+measured_beside_pairs(const Shape *s, const GemmParams *p, const GemmParams *best)
+{
+	return best->engine == ENGINE_PAIRS && !several(s) && p->span != SHORT_SPAN && s->side[0].taps == 3
+	       && s->side[1].taps == 3;
+}
+
+/* Of one image, weights that are kept: these are read once, from a cache for the most part, and not made; the workspace
+ * stays in the caches. */
+static double
+kept_work(const Graph *g, const Op *op, const GemmParams *p)
+{
+	const double READ = 0.2; /* of the time of a byte of memory */
+	const Rates *r = &machine_of(g)->budget.rates;
+	Shape s = winograd_shape(g, op, p);
+	double bytes = (double)workspace(g, op, p) + READ * (double)weights_bytes(g, op, p);
+
+	return work(g, op, p) - taps_work(&s) + bytes * r->products / r->bytes;
+}
+
+/* Of the direct kernel's work. */
+static double
+share_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
+{
+	Shape s = winograd_shape(g, op, p);
+
+	if (p->kept && measured_beside_pairs(&s, p, best))
+		return 2 * kept_work(g, op, p) / direct_products(&s, false);
+	return work_beside(g, op, p, best) / direct_work(&s, engine_pairs(best));
+}
+
 static double
 time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 {
-	/* measured on Zen 4, 32 to 512 channels of 4x4 to 56x56 pixels: weight gradients of 3x3 filters and operands of
-	 * 16 bits are as fast as directly, or faster, up to this much of the products without the border's zeros */
-	const double OF_INSIDE = 1.05;
+	/* up to these shares of the products without the border's zeros it was as fast as directly, or faster */
+	const double OF_GRADIENT = 1.05, OF_KEPT = 1.22;
 	Shape s = winograd_shape(g, op, p);
-	double here = work_beside(g, op, p, best), time = margin(&s) * here / direct_work(&s, engine_pairs(best));
+	double share = share_of(g, op, p, best), time = margin(&s) * share;
 
-	if (s.dw && !several(&s) && s.side[0].taps == 3 && s.side[1].taps == 3 && best->engine == ENGINE_PAIRS)
-		time = fmin(time, here / OF_INSIDE / direct_products(&s, false));
-	return time;
+	if (!measured_beside_pairs(&s, p, best) || (!s.dw && !p->kept))
+		return time;
+	if (s.dw)
+		return fmin(time, work_beside(g, op, p, best) / OF_GRADIENT / direct_products(&s, false));
+	return share / OF_KEPT;
 }
 
 static const char *
@@ -331,7 +373,7 @@ dear(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 			(engine_pairs(best) ? work(g, op, p) : work_beside(g, op, p, best)) / direct);
 	return arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its "
 	                              "workspace's way through memory %.2f of the direct work",
-		work_beside(g, op, p, best) / direct);
+		share_of(g, op, p, best));
 }
 
 static const char *
