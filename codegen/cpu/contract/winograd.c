@@ -323,8 +323,8 @@ measured_beside_pairs(const Shape *s, const GemmParams *p, const GemmParams *bes
 	       && s->side[1].taps == 3;
 }
 
-/* Of one image, weights that are kept: these are read once, from a cache for the most part, and not made; the workspace
- * stays in the caches. */
+/* Weights that are kept are read once, from a cache for the most part, and not made; the workspace of few images stays
+ * in the caches. Measured with 1, 4 and 16. */
 static double
 kept_work(const Graph *g, const Op *op, const GemmParams *p)
 {

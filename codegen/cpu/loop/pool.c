@@ -37,7 +37,7 @@ read_elsewhere(const Graph *g, Val v, int group)
 	return false;
 }
 
-/* False: its group has other ops, or one of the values between is read elsewhere. */
+/* False: its group has other ops, casts between other types, or one of the values between is read elsewhere. */
 static bool
 stored_of(const Graph *g, const Op *op, Stored *s)
 {
@@ -55,8 +55,10 @@ stored_of(const Graph *g, const Op *op, Stored *s)
 		bool of_x = o->kind == OP_cast && o->out[0].id == op->in[0].id,
 		     of_g = o->kind == OP_cast && o->out[0].id == op->in[1].id,
 		     of_dx = o->kind == OP_cast && o->in[0].id == op->out[0].id && !rounded;
+		Val between = of_dx ? op->out[0] : o->out[0];
 
-		if ((!of_x && !of_g && !of_dx) || read_elsewhere(g, of_dx ? op->out[0] : o->out[0], op->group))
+		if ((!of_x && !of_g && !of_dx) || val_type(g, between)->dtype != DT_f32
+		    || read_elsewhere(g, between, op->group))
 			return false;
 		s->x = of_x ? o->in[0] : s->x;
 		s->g = of_g ? o->in[0] : s->g;
