@@ -12,8 +12,8 @@
  * multiplies in 16 bits within a composite op (attention's products) is treated as a contraction. Stays in f32, each
  * with a verdict: results of reductions and what is computed from them and parameters alone (statistics, the finish of
  * a normalisation, losses), whatever flows into a state (gradients of parameters, the optimizer), results of the graph,
- * what is read or made by a kernel that works in f32 only, and under mixed what the target says is no faster, tensors
- * too small to matter, and layers of keep_f32. */
+ * what is read or made by a kernel that works in f32 only, and under mixed tensors too small to matter and layers of
+ * keep_f32. */
 #include "passes.h"
 #include "red.h"
 #include <math.h>
