@@ -284,14 +284,10 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 			return NULL;
 		}
 	}
-	if (special && calls_op((OpKind)special->kind)) {
-		const char *why = calls_select(g, special);
+	const char *why = special ? special_select(g, special) : NULL;
 
-		if (why)
-			return why;
-	}
-	if (special && special->kind == OP_max_pool2d_dx)
-		pool_dx_select(g, special);
+	if (why)
+		return why;
 	if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract)

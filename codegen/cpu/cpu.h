@@ -512,6 +512,7 @@ bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expres
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
 /* v as it stands in memory, copied to `offset` in the layout of `to` (maps.c) */
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
+const char *special_select(Graph *g, const Op *op);    /* the thread's memory that it takes; or why it cannot be */
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 /* Is a table read by ids large enough, and does it lie so, that rows are worth asking for ahead (fetch_row)? */
 bool fetches_rows(const Graph *g, const Type *ids, const Type *table);

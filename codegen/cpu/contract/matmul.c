@@ -176,7 +176,7 @@ columns_make(Emit *e, const Product *x, V in, int64_t steps, V left)
 	bool rounds = x->half != DT_none;
 	int64_t step = rounds ? 8 : 4, line = x->m.k * step; /* bytes */
 	int64_t w = x->p->lanes, whole = steps / MADE * MADE;
-	Pack few = {.k = MADE, .j_stride = line / 2};
+	Pack few = {.k = w, .j_stride = line / 2};
 	GemmParams one = *x->p;
 	V rounded = rounds ? ptr_at(e, x->own, k64(e, F32(x->nr * OWN_STEPS))) : NULL;
 	V fn = transpose_block(e->l, (int)w, false);
@@ -195,10 +195,8 @@ columns_make(Emit *e, const Product *x, V in, int64_t steps, V left)
 			for (int64_t c = 0; c < w; c++)
 				for (int64_t b = 0; b < w * step; b += LINE)
 					prefetch(e, ptr_at(e, ahead, k64(e, c * line + b)), 2);
-			if (rounds) {
-				few.k = w;
+			if (rounds)
 				round_columns(e, &few, &one, x->half, block, columns, rounded);
-			}
 			V args[5] = {rounds ? rounded : block, k64(e, rounds ? F32(w) : line), columns,
 			             ptr_at(e, to, i_mul_k(e, i, F32(x->nr))), k64(e, F32(x->nr))};
 

@@ -421,6 +421,14 @@ gather_dx_body(Emit *e, Along *a, const Ix *ix)
 	e->mask = mask;
 }
 
+const char *
+special_select(Graph *g, const Op *op)
+{
+	if (op->kind == OP_max_pool2d_dx)
+		pool_dx_select(g, op);
+	return calls_op((OpKind)op->kind) ? calls_select(g, op) : NULL;
+}
+
 void
 special_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
